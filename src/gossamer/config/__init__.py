@@ -1,0 +1,1 @@
+"""The architecture as data: dataclasses, presets, the published config.json, exact counts."""
