@@ -6,11 +6,11 @@ Equal to `gossamer.mx.codec` bit for bit.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.mx.codec import element_table, scale_table
@@ -40,15 +40,27 @@ def decode4(packed: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -
     """
     if packed.dtype != torch.uint8 or scale.dtype != torch.uint8:
         raise MXError(f"packed codes and scales must be uint8, got {packed.dtype} and {scale.dtype}")
-    if packed.dim() == 0 or packed.shape[-1] * 2 != scale.shape[-1] * BLOCK or packed.shape[:-1] != scale.shape[:-1]:
-        raise MXError(f"packed {tuple(packed.shape)} needs one scale per {BLOCK} values, got {tuple(scale.shape)}")
+    if (
+        packed.dim() == 0
+        or packed.shape[-1] * 2 != scale.shape[-1] * BLOCK
+        or packed.shape[:-1] != scale.shape[:-1]
+    ):
+        raise MXError(
+            f"packed {tuple(packed.shape)} needs one scale per {BLOCK} values, got {tuple(scale.shape)}"
+        )
     work = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
-    table = element_table(FORMATS["mxfp4"])
-    byte = np.arange(256)
-    pairs = _constant(np.stack([table[byte & 15], table[byte >> 4]], axis=1), packed.device, work)
-    values = F.embedding(packed.to(torch.int32), pairs)  # [..., n/2, 2]
-    values = values.reshape(*scale.shape, BLOCK) * _scales(scale, work).unsqueeze(-1)
-    return values.reshape(*packed.shape[:-1], -1).to(dtype)
+    # A byte looks up both of its values at once: a pair of floats travels as one integer of twice the width.
+    pair = torch.int64 if work == torch.float32 else torch.int32
+    pairs = _constant(_nibble_pairs(), packed.device, work).view(pair).squeeze(1)
+    values = pairs.index_select(0, packed.reshape(-1).to(torch.int32)).view(work)
+    blocks = values.view(*scale.shape, BLOCK).mul_(_scales(scale, work).unsqueeze(-1))
+    return blocks.view(*packed.shape[:-1], -1).to(dtype)
+
+
+@functools.cache
+def _nibble_pairs() -> np.ndarray:
+    table, byte = element_table(FORMATS["mxfp4"]), np.arange(256)
+    return np.stack([table[byte & 15], table[byte >> 4]], axis=1)
 
 
 def decode(codes: Tensor, scale: Tensor, fmt: str | Format, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -58,9 +70,8 @@ def decode(codes: Tensor, scale: Tensor, fmt: str | Format, dtype: torch.dtype =
         raise MXError(f"codes and scales must be uint8, got {codes.dtype} and {scale.dtype}")
     if codes.dim() == 0 or codes.shape[-1] != scale.shape[-1] * BLOCK or codes.shape[:-1] != scale.shape[:-1]:
         raise MXError(f"codes {tuple(codes.shape)} need one scale per {BLOCK}, got {tuple(scale.shape)}")
-    table = _constant(element_table(f), codes.device, torch.float32).unsqueeze(1)
-    values = F.embedding(codes.to(torch.int32), table).reshape(*scale.shape, BLOCK)
-    return (values * _scales(scale, torch.float32).unsqueeze(-1)).reshape(codes.shape).to(dtype)
+    values = _take(_constant(element_table(f), codes.device, torch.float32), codes).view(*scale.shape, BLOCK)
+    return values.mul_(_scales(scale, torch.float32).unsqueeze(-1)).view(codes.shape).to(dtype)
 
 
 def fake_quant(x: Tensor, fmt: str | Format, rule: Rule) -> Tensor:
@@ -105,8 +116,11 @@ def _quantise(x: Tensor, f: Format, rule: Rule) -> Tensor:
 
 
 def _scales(byte: Tensor, dtype: torch.dtype) -> Tensor:
-    table = _constant(scale_table(), byte.device, dtype).unsqueeze(1)
-    return F.embedding(byte.to(torch.int32), table).squeeze(-1)
+    return _take(_constant(scale_table(), byte.device, dtype), byte)
+
+
+def _take(table: Tensor, index: Tensor) -> Tensor:
+    return table.index_select(0, index.reshape(-1).to(torch.int32)).view(index.shape)
 
 
 def _constant(table: np.ndarray, device: torch.device, dtype: torch.dtype) -> Tensor:
