@@ -165,6 +165,8 @@ class ModelConfig:
     pad_token_id: int | None = None
     media_token_id: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    spelling: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each value stood in the file it was read from, so that writing keeps the file's own keys."""
 
     def __post_init__(self) -> None:
         """Refuse shapes that cannot be built, naming the value."""
@@ -172,7 +174,7 @@ class ModelConfig:
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
-        """"kda" or "full" for each layer."""
+        """ "kda" or "full" for each layer."""
         full = set(self.full_attention_layers)
         return tuple("full" if i in full else "kda" for i in range(self.num_layers))
 
