@@ -174,7 +174,7 @@ class ModelConfig:
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
-        """ "kda" or "full" for each layer."""
+        """The type of each layer: kda or full."""
         full = set(self.full_attention_layers)
         return tuple("full" if i in full else "kda" for i in range(self.num_layers))
 
@@ -198,6 +198,17 @@ def _check(c: ModelConfig) -> None:
         value = getattr(c, name)
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name} must be a positive integer, got {value!r}")
+    _check_layers(c)
+    _check_moe(c)
+    if c.dsa:
+        stray = [i for i in c.dsa.layers if i not in c.full_attention_layers]
+        if stray:
+            raise ConfigError(f"dsa layers {stray} are not full-attention layers")
+        if c.mla.q_lora_rank is None:
+            raise ConfigError("a DSA indexer needs q_lora_rank: it reads the normed query latent")
+
+
+def _check_layers(c: ModelConfig) -> None:
     out = [i for i in c.full_attention_layers if not 0 <= i < c.num_layers]
     if out:
         raise ConfigError(
@@ -205,22 +216,21 @@ def _check(c: ModelConfig) -> None:
         )
     if len(set(c.full_attention_layers)) != len(c.full_attention_layers):
         raise ConfigError(f"full_attention_layers repeats a layer: {c.full_attention_layers}")
+
+
+def _check_moe(c: ModelConfig) -> None:
     m = c.moe
     if not 1 <= m.experts_per_token <= m.num_experts:
         raise ConfigError(
             f"experts_per_token must be in 1..{m.num_experts} (num_experts), got {m.experts_per_token}"
         )
-    if m.num_experts % m.num_groups:
+    if m.num_groups < 1 or m.num_experts % m.num_groups:
         raise ConfigError(f"num_experts {m.num_experts} is not divisible by num_groups {m.num_groups}")
+    if not 1 <= m.top_k_groups <= m.num_groups:
+        raise ConfigError(f"top_k_groups must be in 1..{m.num_groups} (num_groups), got {m.top_k_groups}")
     if c.quant and c.quant.expert_format == "mxfp4":
         for name, width in (("latent_size", c.expert_width), ("intermediate_size", m.intermediate_size)):
             if width % c.quant.group_size:
                 raise ConfigError(
                     f"moe {name} {width} is not a multiple of the MXFP4 block {c.quant.group_size}"
                 )
-    if c.dsa:
-        stray = [i for i in c.dsa.layers if i not in c.full_attention_layers]
-        if stray:
-            raise ConfigError(f"dsa layers {stray} are not full-attention layers")
-        if c.mla.q_lora_rank is None:
-            raise ConfigError("a DSA indexer needs q_lora_rank: it reads the normed query latent")

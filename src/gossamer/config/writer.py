@@ -146,7 +146,7 @@ def _layer_entries(config: ModelConfig) -> Iterator[tuple[str, str, str, Any, An
 
 
 def _own_entries(config: ModelConfig) -> Iterator[tuple[str, str, str, Any, Any]]:
-    values = {
+    values: dict[str, Any] = {
         "lora_norm_eps": config.mla.lora_norm_eps,
         "l2_norm_eps": config.kda.l2_norm_eps,
         "a_log_multiple": config.kda.a_log_multiple,
