@@ -17,7 +17,7 @@ def bf16_to_f32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def f32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round float32 to bfloat16 bit patterns, nearest with ties to even; NaN stays NaN, overflow becomes Inf."""
+    """Round float32 to bfloat16 bit patterns, ties to even; NaN stays NaN, overflow becomes Inf."""
     if values.dtype != np.float32:
         raise TypeError(f"expected float32, got {values.dtype}")
     bits = np.ascontiguousarray(values).view(np.uint32)

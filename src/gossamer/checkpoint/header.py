@@ -1,8 +1,9 @@
 """The header of one safetensors file: parsed strictly, so that damage is named before any byte is used.
 
-Layout: 8 bytes little-endian header length N, N bytes of JSON (may end in spaces), then the data.  The JSON maps a
-tensor name to dtype, shape and data_offsets (half-open, relative to the data); the tensors cover the data without gap
-or overlap.  ``__metadata__`` may map strings to strings.  Source: the safetensors format description.
+Layout: 8 bytes little-endian header length N, N bytes of JSON (may end in spaces), then the data.
+The JSON maps a tensor name to dtype, shape and data_offsets (half-open, relative to the data); the
+tensors cover the data without gap or overlap.  ``__metadata__`` may map strings to strings.
+Source: the safetensors format description.
 """
 
 from __future__ import annotations

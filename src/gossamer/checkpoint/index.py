@@ -44,8 +44,13 @@ def read_index(folder: Folder) -> dict[str, str] | None:
 
 
 def _check_shard_name(tensor: str, shard: object) -> None:
-    bare = isinstance(shard, str) and shard.isprintable() and not set(shard) & set("/\\:")
-    if not bare or not str(shard).endswith(SUFFIX) or str(shard).startswith("."):
+    if (
+        not isinstance(shard, str)
+        or not shard.isprintable()
+        or set(shard) & set("/\\:")
+        or shard.startswith(".")
+        or not shard.endswith(SUFFIX)
+    ):
         raise CheckpointError(
             f"weight_map sends it to {str(shard)[:200]!r}, which is not a bare {SUFFIX} file name",
             file=INDEX_FILE,

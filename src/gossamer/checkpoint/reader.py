@@ -1,8 +1,11 @@
 """Read a safetensors checkpoint lazily, without torch.
 
-Opening reads the index alone; the header of a shard is read, and compared with the index, when the first of its
-tensors is asked for.  `CheckpointReader.read(name, byte_range)` is the seam other code builds on: whatever stores the
-bytes, it returns exactly that part of one tensor or raises `CheckpointError`.
+Opening reads the index alone; the header of a shard is read, and compared with the index, when the
+first of its tensors is asked for.
+
+`CheckpointReader.read(name, byte_range)` is the seam other code builds on: whatever stores the bytes,
+it returns exactly that part of one tensor or raises `CheckpointError`.  Another store (a remote one, a
+cache) is added below it, as a `gossamer.checkpoint.source.Folder`, so that every check here applies.
 """
 
 from __future__ import annotations
@@ -74,7 +77,8 @@ class CheckpointReader:
         Raises:
             CheckpointError: when the index is damaged, or a shard it names is missing.
         """
-        return cls(LocalFolder(path))
+        path = Path(path)
+        return cls(LocalFolder(path.parent if path.name == INDEX_FILE else path))
 
     def __enter__(self) -> CheckpointReader:
         return self
@@ -114,7 +118,7 @@ class CheckpointReader:
         return self._header(shard).tensors[name]
 
     def infos(self) -> Iterator[TensorInfo]:
-        """Every tensor, shard by shard, in file order; reads every header, and so checks the whole checkpoint."""
+        """Every tensor, shard by shard, in file order; this reads and checks every header."""
         for shard in self._in_shard:
             yield from self._header(shard).tensors.values()
 
@@ -150,8 +154,8 @@ class CheckpointReader:
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """One tensor as a read-only numpy array over the mapped file.
 
-        BF16 comes back as uint16 and 8-bit floats as uint8 bit patterns (see `gossamer.checkpoint.bf16`).  Data that
-        is not aligned to its element size is copied.
+        BF16 comes back as uint16 and 8-bit floats as uint8 bit patterns (see `gossamer.checkpoint.bf16`).
+        Data that is not aligned to its element size is copied.
 
         Raises:
             CheckpointError: as `read`; also for 4- and 6-bit dtypes, which have no array form.

@@ -1,8 +1,8 @@
 """Write the published sharded safetensors layout, one tensor in memory at a time.
 
-A file appears under its final name complete or not at all: data goes to a hidden temporary file, the header in front of
-it is added when the shard is full, and only `finish` renames.  The order of tensors is the order of `add`, so equal
-input gives equal bytes.
+A file appears under its final name complete or not at all: data goes to a hidden temporary file, the
+header is put in front of it when the shard is full, and only `finish` renames.  The order of tensors is
+the order of `add`, so equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ACCEPTS = {
 
 
 class CheckpointWriter:
-    """Add tensors one by one, then `finish`; as a context manager it finishes, or on an error leaves nothing."""
+    """Add tensors, then `finish`; a ``with`` statement does that, or on an error leaves nothing."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class CheckpointWriter:
 
         Args:
             directory: created when absent.
-            shard_bytes: a shard is closed before a tensor that would make its data larger than this; one larger
-                tensor gets a shard of its own.
+            shard_bytes: a shard is closed before a tensor that would make its data larger than this; a
+                larger tensor gets a shard of its own.
             metadata: written to every shard; ``format: pt`` is what other readers expect and is the default.
             overwrite: replace the checkpoint that is there; otherwise its presence is an error.
 
@@ -112,8 +112,8 @@ class CheckpointWriter:
             dtype: the safetensors dtype.
 
         Raises:
-            CheckpointError: for a name used twice, an array that does not fit the dtype, or a failed write; after
-                a failed write nothing is left behind.
+            CheckpointError: for a name used twice, an array that does not fit the dtype, or a failed
+                write; after a failed write nothing is left behind.
         """
         if self._closed:
             raise CheckpointError("the checkpoint is already finished", tensor=name)
@@ -191,7 +191,7 @@ class CheckpointWriter:
         if self._data is None:
             self._data = (self._directory / f"{self._stem}-data").open("wb")
             self._position = 0
-        self._data.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        self._data.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         self._position += array.nbytes
         self._total += array.nbytes
 

@@ -1,6 +1,7 @@
 """MX encode and decode in numpy.
 
-Shapes: x [..., n] float32; codes [..., n] uint8, one element per byte in its low bits; scales [..., n/32] uint8.
+Shapes: x [..., n] float32; codes [..., n] uint8, one element in the low bits of each byte;
+scales [..., n/32] uint8.
 Equal to `gossamer.mx.naive` bit for bit.
 """
 
@@ -68,8 +69,8 @@ def encode(
         nonfinite: "refuse" for weights; "nan" turns a block that holds NaN or Inf into a NaN block.
 
     Raises:
-        MXError: for an unknown format or rule, a length that is no multiple of 32, values that are not floats,
-            and, with "refuse", NaN or Inf.
+        MXError: for an unknown format or rule, a length that is no multiple of 32, values that are not
+            floats, and, with "refuse", NaN or Inf.
     """
     f, rule = get(fmt), check_rule(rule)
     label = f"tensor {name!r}" if name else "the array"
@@ -153,8 +154,8 @@ def decode(codes: npt.ArrayLike, scales: npt.ArrayLike, fmt: str | Format) -> F3
     Exact for every code and scale whose product a float32 can hold.  A NaN scale (0xFF) gives a NaN block.
 
     Raises:
-        MXError: for codes or scales that are not uint8, shapes that do not belong together, or codes with bits
-            above the element's width.
+        MXError: for codes or scales that are not uint8, shapes that do not belong together, or codes with
+            bits above the element's width.
     """
     f = get(fmt)
     c, s = np.asarray(codes), np.asarray(scales)
@@ -175,7 +176,7 @@ def element_table(fmt: Format) -> F32:
     """The value of every code, [2^bits] float32, read-only."""
     code = np.arange(1 << fmt.bits, dtype=np.uint32)
     magnitude = code & np.uint32(fmt.sign_mask - 1)
-    # Shifted into a float32, an element is itself times 2^(bias - 127): float32 subnormals are its subnormals.
+    # In a float32's bits an element is itself times 2^(bias - 127), its subnormals included.
     bits = magnitude << np.uint32(23 - fmt.mantissa_bits)
     values = np.ldexp(bits.view(np.float32), 127 - fmt.bias).astype(np.float32)
     if fmt.element == "E4M3":

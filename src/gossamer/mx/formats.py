@@ -113,8 +113,8 @@ def scale_increment(fmt: Format, rule: Rule) -> int:
 
     With bits b = amax as uint32, the scale byte is ``((b + increment) >> 23) - emax``, kept within
     0..max_scale_byte.  FLOOR adds nothing; EVEN adds half a unit of the element's last mantissa bit, so that
-    amax is rounded to the element's precision first; RCEIL adds just so much that every mantissa above the one
-    of max_normal carries, which makes it ceil(log2(amax / max_normal)).
+    amax is rounded to the element's precision first; RCEIL adds just so much that every mantissa above the
+    one of max_normal carries, which makes it ceil(log2(amax / max_normal)).
     """
     if rule == "floor":
         return 0

@@ -39,8 +39,8 @@ def scale_value(byte: int) -> float:
 def scale_byte(amax: float, fmt: str | Format, rule: Rule) -> int:
     """The E8M0 byte for a block whose largest magnitude is ``amax`` (finite, >= 0).
 
-    floor: 2^floor(log2 amax) lands on 2^emax.  even: the same, after amax was rounded to the element's mantissa
-    width.  rceil: the smallest scale under which amax does not exceed max_normal.
+    floor: 2^floor(log2 amax) lands on 2^emax.  even: the same, after amax was rounded to the element's
+    mantissa width.  rceil: the smallest scale under which amax does not exceed max_normal.
     """
     f, rule = get(fmt), check_rule(rule)
     if amax == 0.0:
@@ -56,7 +56,7 @@ def scale_byte(amax: float, fmt: str | Format, rule: Rule) -> int:
 
 
 def round_element(value: float, fmt: str | Format) -> int:
-    """The code nearest to ``value``; ties go to the even code, what is too large saturates, the sign is kept."""
+    """The nearest code; ties go to the even one, what is too large saturates, the sign is kept."""
     f = get(fmt)
     sign = f.sign_mask if math.copysign(1.0, value) < 0 else 0
     magnitude = min(abs(value), f.max_normal)

@@ -96,8 +96,8 @@ class _FakeQuant(torch.autograd.Function):
         return _quantise(x.to(torch.float32), f, rule).to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0], None, None
 
 
 def _quantise(x: Tensor, f: Format, rule: Rule) -> Tensor:

@@ -1,0 +1,128 @@
+"""Runs torchao, compressed-tensors and ml_dtypes on arrays; never imports gossamer.
+
+    mx_worker.py TASK IN.npz OUT.npz OPTIONS_JSON
+"""
+
+import json
+import sys
+
+import numpy as np
+
+FP6 = {"mxfp6_e2m3": "fp6_e2m3", "mxfp6_e3m2": "fp6_e3m2"}
+
+
+def torchao(inputs, options):
+    """Codes, scales and decoded values of x [blocks, 32] for one format and rule."""
+    import torch
+    from torchao.prototype.mx_formats import mx_tensor
+    from torchao.prototype.mx_formats.config import ScaleCalculationMode
+
+    name = options["fmt"]
+    dtype = {
+        "mxfp4": torch.float4_e2m1fn_x2,
+        "mxfp6_e2m3": mx_tensor.DTYPE_FP6_E2M3,
+        "mxfp6_e3m2": mx_tensor.DTYPE_FP6_E3M2,
+        "mxfp8_e4m3": torch.float8_e4m3fn,
+        "mxfp8_e5m2": torch.float8_e5m2,
+    }[name]
+    x = torch.from_numpy(inputs["x"])
+    scales, data = mx_tensor.to_mx(x, dtype, 32, ScaleCalculationMode(options["rule"]))
+    values = mx_tensor.to_dtype(data, scales, dtype, 32, torch.float32)
+    codes = mx_tensor.unpack_uint4(data) if name == "mxfp4" else data.view(torch.uint8)
+    return {
+        "codes": codes.numpy().reshape(x.shape),
+        "scales": scales.view(torch.uint8).numpy().reshape(-1),
+        "values": values.numpy(),
+    }
+
+
+def torchao_decode(inputs, options):
+    """Float32 values of packed MXFP4 bytes [n, 16] under scales [n]."""
+    import torch
+    from torchao.prototype.mx_formats import mx_tensor
+
+    scales = torch.from_numpy(inputs["scales"]).view(torch.float8_e8m0fnu)
+    data = torch.from_numpy(inputs["packed"])
+    return {
+        "values": mx_tensor.to_dtype(data, scales, torch.float4_e2m1fn_x2, 32, torch.float32).numpy()
+    }
+
+
+def compressed_tensors(inputs, options):
+    """What the checkpoint compressor of that many bits stores for x, and what it decompresses to."""
+    import torch
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+    from compressed_tensors.quantization.utils.helpers import calculate_qparams
+    from compressed_tensors.quantization.utils.mxfp_utils import maybe_convert_from_mx_exp
+
+    bits = options["bits"]
+    kind = {4: "mxfp4-pack-quantized", 6: "mxfp6-pack-quantized", 8: "mxfp8-quantized"}[bits]
+    args = QuantizationArgs(
+        num_bits=bits, type="float", symmetric=True, strategy="group", group_size=32,
+        dynamic=False, observer="minmax", scale_dtype=torch.uint8, zp_dtype=torch.uint8,
+    )  # fmt: skip
+    scheme = QuantizationScheme(targets=["Linear"], weights=args, format=kind)
+    x = torch.from_numpy(inputs["x"])
+    exponent, _ = calculate_qparams(x.amin(-1, keepdim=True), x.amax(-1, keepdim=True), args)
+    scale = maybe_convert_from_mx_exp(args, exponent.to(torch.float32))
+    compressor = BaseCompressor.get_value_from_registry(kind)
+    stored = compressor.compress({"weight": x, "weight_scale": scale}, scheme)
+    data = stored.get("weight_packed", stored.get("weight"))
+    restored = compressor.decompress(dict(stored), scheme)["weight"]
+    return {
+        "exponent": exponent.to(torch.float32).numpy().reshape(-1),
+        "data": data.view(torch.uint8).numpy(),
+        "scales": stored["weight_scale"].view(torch.uint8).numpy().reshape(-1),
+        "values": restored.detach().to(torch.float32).numpy(),
+    }
+
+
+def ml_dtypes(inputs, options):
+    """Codes of the float32 values y under RNE, the value of every code, and of every E8M0 byte."""
+    import ml_dtypes as m
+
+    dtype = {
+        "mxfp4": m.float4_e2m1fn,
+        "mxfp6_e2m3": m.float6_e2m3fn,
+        "mxfp6_e3m2": m.float6_e3m2fn,
+        "mxfp8_e4m3": m.float8_e4m3fn,
+        "mxfp8_e5m2": m.float8_e5m2,
+    }[options["fmt"]]
+    every = np.arange(1 << options["bits"], dtype=np.uint8)
+    return {
+        "codes": inputs["y"].astype(dtype).view(np.uint8),
+        "table": every.view(dtype).astype(np.float32),
+        "scales": np.arange(256, dtype=np.uint8).view(m.float8_e8m0fnu).astype(np.float32),
+    }
+
+
+def safetensors_read(inputs, options):
+    """Every tensor of one file, as the safetensors library reads it; BF16 as its bits."""
+    import torch
+    from safetensors import safe_open
+
+    out = {}
+    with safe_open(options["path"], framework="pt") as handle:
+        for name in handle.keys():
+            tensor = handle.get_tensor(name)
+            out[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return out
+
+
+def safetensors_write(inputs, options):
+    """Write the inputs with the safetensors library."""
+    from safetensors.numpy import save_file
+
+    save_file({name: inputs[name] for name in inputs.files}, options["path"], metadata={"by": "safetensors"})
+    return {}
+
+
+def main() -> None:
+    task, source, target, options = sys.argv[1:]
+    with np.load(source) as inputs:
+        np.savez(target, **globals()[task](inputs, json.loads(options)))
+
+
+if __name__ == "__main__":
+    main()
