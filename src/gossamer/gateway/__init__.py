@@ -1,0 +1,1 @@
+"""The HTTP front and the seam behind it; never imports an engine."""

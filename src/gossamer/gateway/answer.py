@@ -1,0 +1,187 @@
+"""One answer on its way to one client: as a stream or whole, ended by whichever side gives up first.
+
+Nothing of a conversation is ever logged: a line holds ids, counts, codes and durations only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from gossamer.gateway.upstream import Context, Upstream
+from gossamer.protocol import sse
+from gossamer.protocol.errors import ApiError
+from gossamer.protocol.events import Event, Finish, Usage
+from gossamer.protocol.openai import ChunkWriter, Envelope, ResponseWriter
+from gossamer.protocol.request import Request
+
+LOG = logging.getLogger("gossamer.gateway")
+_JSON = [(b"content-type", b"application/json")]
+_STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ClientGone(Exception):
+    """The client closed the connection: there is nobody left to tell anything."""
+
+
+class Answer:
+    """An ASGI response that relays one upstream's events.
+
+    The headers are sent with the first event, so that a refusal before it has its own HTTP status.
+    The upstream's iterator is closed as soon as the client is gone or ``closing`` is set.
+    """
+
+    def __init__(self, request: Request, upstream: Upstream, *, request_id: str, closing: asyncio.Event):
+        self._request = request
+        self._upstream = upstream
+        self._id = request_id
+        self._closing = closing
+        self._send: Send | None = None
+        self._started = False
+        self._usage: Usage | None = None
+        self._finish = "none"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; never raises for anything that an upstream or a client does."""
+        began = time.perf_counter()
+        self._send = send
+        interrupts = [asyncio.create_task(_gone(receive)), asyncio.create_task(self._closing.wait())]
+        outcome = "ok"
+        try:
+            await self._relay(interrupts)
+        except (ClientGone, OSError):
+            outcome = "client_gone"
+        except ApiError as error:
+            outcome = error.code or error.type
+            await self._fail(error)
+        except Exception as error:
+            outcome = place_of(error)
+            await self._fail(ApiError(f"internal error; request id {self._id}", code="internal_error"))
+        finally:
+            for task in interrupts:
+                task.cancel()
+            await asyncio.gather(*interrupts, return_exceptions=True)
+            self._log(outcome, time.perf_counter() - began)
+
+    async def _relay(self, interrupts: Sequence[asyncio.Task[Any]]) -> None:
+        envelope = Envelope(id=f"chatcmpl-{self._id}", model=self._request.model, created=int(time.time()))
+        chunks = ChunkWriter(envelope, include_usage=self._request.include_usage)
+        whole = ResponseWriter(envelope)
+        events = self._upstream.send(self._request, Context(request_id=self._id))
+        async for event in self._interruptible(events, interrupts):
+            self._note(event)
+            if not self._request.stream:
+                whole.write(event)
+                continue
+            for chunk in chunks.write(event):
+                await self._push(sse.encode(msgspec.json.encode(chunk).decode()))
+        if self._finish == "none":
+            raise ApiError("the upstream ended without finishing", status=502, code="upstream_incomplete")
+        if self._request.stream:
+            await self._push(sse.encode(sse.DONE), last=True)
+        else:
+            await self._whole(200, whole.response())
+
+    async def _interruptible(
+        self, events: AsyncIterator[Event], interrupts: Sequence[asyncio.Task[Any]]
+    ) -> AsyncGenerator[Event]:
+        gone, closing = interrupts
+        try:
+            while True:
+                step = asyncio.ensure_future(_step(events))
+                try:
+                    await asyncio.wait({step, gone, closing}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not step.done():
+                        step.cancel()
+                        await asyncio.gather(step, return_exceptions=True)
+                if gone.done():
+                    raise ClientGone
+                if step.cancelled() or closing.done():
+                    raise ApiError("the server is shutting down", status=503, code="server_shutdown")
+                event = step.result()
+                if event is None:
+                    return
+                yield event
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Usage):
+            self._usage = event
+        elif isinstance(event, Finish):
+            self._finish = event.reason
+
+    async def _push(self, data: bytes, *, last: bool = False) -> None:
+        assert self._send is not None
+        if not self._started:
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": self._headers(_STREAM)}
+            )
+            self._started = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _whole(self, status: int, tree: dict[str, Any]) -> None:
+        assert self._send is not None
+        body = msgspec.json.encode(tree)
+        headers = self._headers([*_JSON, (b"content-length", str(len(body)).encode())])
+        self._started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _fail(self, error: ApiError) -> None:
+        try:
+            if not self._started:
+                await self._whole(error.status, error.body())
+            elif self._request.stream:
+                await self._push(sse.encode(msgspec.json.encode(error.body()).decode()), last=True)
+        except OSError:
+            # The client left while it was being told; there is nothing more to do.
+            return
+
+    def _headers(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        return [*headers, (b"x-request-id", self._id.encode())]
+
+    def _log(self, outcome: str, duration_s: float) -> None:
+        usage = self._usage or Usage(prompt_tokens=0, completion_tokens=0)
+        LOG.info(
+            "chat id=%s model=%s stream=%s outcome=%s finish=%s "
+            "prompt_tokens=%d completion_tokens=%d duration_s=%.3f",
+            self._id,
+            self._request.model,
+            self._request.stream,
+            outcome,
+            self._finish,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            duration_s,
+        )
+
+
+def place_of(error: BaseException) -> str:
+    """Class and place of an error without its message, which may quote a conversation."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"@{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+async def _step(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,180 @@
+"""The HTTP front: ``POST /v1/chat/completions``, ``GET /v1/models``, ``GET /healthz``.
+
+Torch-free, and without a thought about tokens: `protocol` reads and writes, an `Upstream` answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gossamer.gateway.answer import LOG, Answer, place_of
+from gossamer.gateway.upstream import Upstream
+from gossamer.protocol.errors import ApiError, RequestError, unknown_model
+from gossamer.protocol.request import Passback, decode_json, parse
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What the routes share.  Setting ``closing`` ends every answer in flight with an error event."""
+
+    upstreams: Mapping[str, Upstream]
+    max_body_bytes: int
+    passback: Passback
+    created: int
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def model_body(self, name: str) -> dict[str, Any]:
+        """One entry of the model list."""
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "gossamer"}
+
+    async def chat_completions(self, request: HttpRequest) -> Response | Answer:
+        """Parse, pick the upstream, answer."""
+        _require_json(request)
+        parsed = parse(decode_json(await self._read(request)), passback=self.passback)
+        upstream = self.upstreams.get(parsed.model)
+        if upstream is None:
+            raise unknown_model(parsed.model, sorted(self.upstreams))
+        return Answer(parsed, upstream, request_id=uuid.uuid4().hex, closing=self.closing)
+
+    async def models(self, request: HttpRequest) -> Response:
+        """The models served here."""
+        return JSONResponse({"object": "list", "data": [self.model_body(name) for name in self.upstreams]})
+
+    async def model(self, request: HttpRequest) -> Response:
+        """One model by id."""
+        name = request.path_params["name"]
+        if name not in self.upstreams:
+            raise unknown_model(name, sorted(self.upstreams))
+        return JSONResponse(self.model_body(name))
+
+    async def healthz(self, request: HttpRequest) -> Response:
+        """Alive; the process id tells a starter that it reached the server it started."""
+        return JSONResponse({"status": "ok", "pid": os.getpid(), "models": list(self.upstreams)})
+
+    async def _read(self, request: HttpRequest) -> bytes:
+        declared = request.headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > self.max_body_bytes:
+            raise self._too_large()
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self.max_body_bytes:
+                raise self._too_large()
+        return bytes(body)
+
+    def _too_large(self) -> RequestError:
+        return RequestError(
+            f"the body is larger than {self.max_body_bytes} bytes", status=413, code="request_too_large"
+        )
+
+
+def _require_json(request: HttpRequest) -> None:
+    # A web page can post any other type to a local port without asking the browser's user.
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RequestError(
+            f"content-type must be application/json, got {kind or 'none'!r}",
+            status=415,
+            code="unsupported_media_type",
+        )
+    coding = request.headers.get("content-encoding", "identity").lower()
+    if coding != "identity":
+        raise RequestError(
+            f"content-encoding {coding!r} is not accepted; send the body plain",
+            status=415,
+            code="unsupported_media_type",
+        )
+
+
+class _Guarded:
+    """An endpoint whose every failure is an answer in the OpenAI shape, and none is a traceback."""
+
+    def __init__(self, endpoint: Callable[[HttpRequest], Awaitable[Response | Answer]]):
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response: Response | Answer = await self._endpoint(HttpRequest(scope, receive))
+        except ClientDisconnect:
+            return
+        except ApiError as error:
+            LOG.info("%s refused status=%d code=%s", scope["path"], error.status, error.code)
+            response = JSONResponse(error.body(), status_code=error.status)
+        except Exception as error:
+            LOG.error("%s failed %s", scope["path"], place_of(error))
+            response = JSONResponse(ApiError("internal error", code="internal_error").body(), status_code=500)
+        await response(scope, receive, send)
+
+
+def _http_error(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow")
+    if error.status_code == 405:
+        text, code = f"{request.method} is not allowed here; use {allowed}", "method_not_allowed"
+    else:
+        text, code = f"no such path: {request.url.path}", "not_found"
+    body = RequestError(text, code=code).body()
+    return JSONResponse(body, status_code=error.status_code, headers=dict(error.headers or {}))
+
+
+def create_app(
+    upstreams: Mapping[str, Upstream],
+    *,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    passback: Passback = "require",
+    on_close: Sequence[Callable[[], Awaitable[None]]] = (),
+) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        upstreams: Who answers for which model id.
+        max_body_bytes: Larger bodies are refused with 413.
+        passback: See `gossamer.protocol.request.parse`.
+        on_close: Awaited once when the server has stopped.
+
+    Returns:
+        The app; ``app.state.closing`` is the event that ends the answers in flight.
+    """
+    front = Front(
+        upstreams=dict(upstreams), max_body_bytes=max_body_bytes, passback=passback, created=int(time.time())
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        yield
+        for close in on_close:
+            await close()
+
+    app = Starlette(
+        routes=[
+            _route("/v1/chat/completions", front.chat_completions, "POST"),
+            _route("/v1/models", front.models, "GET"),
+            _route("/v1/models/{name:path}", front.model, "GET"),
+            _route("/healthz", front.healthz, "GET"),
+        ],
+        exception_handlers={HTTPException: _http_error},
+        lifespan=lifespan,
+    )
+    app.state.closing = front.closing
+    return app
+
+
+def _route(path: str, endpoint: Callable[[HttpRequest], Awaitable[Response | Answer]], method: str) -> Route:
+    return Route(path, _Guarded(endpoint), methods=[method])

@@ -1,0 +1,1 @@
+"""Wire formats as pure values: no I/O, no HTTP, no tokens."""

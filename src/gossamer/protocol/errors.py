@@ -1,0 +1,68 @@
+"""The OpenAI error shape: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.errors import GossamerError
+
+
+class ApiError(GossamerError):
+    """Anything that a client is told over the wire instead of an answer.
+
+    Attributes:
+        status: HTTP status that goes with it before a stream has begun.
+        type: OpenAI's error family, e.g. ``invalid_request_error``.
+        param: Path of the offending field, e.g. ``messages[2].tool_calls[0].id``.
+        code: Machine-readable reason, stable across wordings.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 500,
+        type: str = "server_error",
+        param: str | None = None,
+        code: str | None = None,
+    ):
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.type = type
+        self.param = param
+        self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body of the error response, and of an error event in a stream."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class RequestError(ApiError, ValueError):
+    """A request that cannot be served as it is written (HTTP 4xx)."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = "invalid_value",
+        status: int = 400,
+        type: str = "invalid_request_error",
+    ):
+        super().__init__(message, status=status, type=type, param=param, code=code)
+
+
+def unknown_model(name: str, served: list[str]) -> RequestError:
+    """404 that lists what is served."""
+    return RequestError(
+        f"The model {name!r} is not served here; served: {', '.join(served)}",
+        status=404,
+        param="model",
+        code="model_not_found",
+    )
+
+
+def invalid(path: str, problem: str, *, code: str = "invalid_value") -> RequestError:
+    """A `RequestError` about one field, which it names in its text and as ``param``."""
+    return RequestError(f"{path} {problem}", param=path, code=code)

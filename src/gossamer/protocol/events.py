@@ -1,0 +1,73 @@
+"""What an upstream says while it answers, independent of any wire format.
+
+An answer is: any deltas, then one `Usage`, then one `Finish`; or an `ApiError` raised instead.
+Text deltas are never empty, and a tool call's fragments come between its begin and its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+@dataclass(frozen=True)
+class ReasoningDelta:
+    """More of the chain of thought."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ContentDelta:
+    """More of the visible answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallBegin:
+    """A tool call opens; ``index`` counts the calls of this answer from 0."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallArguments:
+    """More of the JSON text of one call's arguments."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallEnd:
+    """The call's arguments are complete."""
+
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Token counts of the whole exchange.
+
+    ``prompt_tokens`` includes ``cached_tokens``; ``completion_tokens`` includes ``reasoning_tokens``.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The answer is over."""
+
+    reason: FinishReason
+
+
+Event = ReasoningDelta | ContentDelta | ToolCallBegin | ToolCallArguments | ToolCallEnd | Usage | Finish

@@ -1,0 +1,210 @@
+"""Writers of OpenAI responses: events in, ``chat.completion`` or its chunks out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.protocol.events import (
+    ContentDelta,
+    Event,
+    Finish,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+    Usage,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """What every chunk of one answer repeats.  ``created`` is Unix time in whole seconds."""
+
+    id: str
+    model: str
+    created: int
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """The usage object; cached tokens in both places where clients of the family look."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+class ChunkWriter:
+    """Turns the events of one answer into ``chat.completion.chunk`` objects, in order."""
+
+    def __init__(self, envelope: Envelope, *, include_usage: bool):
+        self._envelope = envelope
+        self._include_usage = include_usage
+        self._usage: Usage | None = None
+        self._begun = False
+
+    def write(self, event: Event) -> list[dict[str, Any]]:
+        """Chunks for one event; the first one carries the role."""
+        if isinstance(event, Usage):
+            self._usage = event
+            return []
+        if isinstance(event, Finish):
+            chunks = [*self._role(), self._chunk({}, event.reason)]
+            if self._include_usage and self._usage is not None:
+                chunks.append({**self._head(), "choices": [], "usage": usage_body(self._usage)})
+            return chunks
+        delta = _delta(event)
+        return [] if delta is None else [*self._role(), self._chunk(delta, None)]
+
+    def _role(self) -> list[dict[str, Any]]:
+        if self._begun:
+            return []
+        self._begun = True
+        return [self._chunk({"role": "assistant", "content": ""}, None)]
+
+    def _head(self) -> dict[str, Any]:
+        e = self._envelope
+        return {"id": e.id, "object": "chat.completion.chunk", "created": e.created, "model": e.model}
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        chunk = self._head()
+        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
+
+
+def _delta(event: Event) -> dict[str, Any] | None:
+    match event:
+        case ReasoningDelta():
+            return {"reasoning_content": event.text}
+        case ContentDelta():
+            return {"content": event.text}
+        case ToolCallBegin():
+            function = {"name": event.name, "arguments": ""}
+            call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        case ToolCallArguments():
+            return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+    # The end of a call has no form of its own on this wire.
+    assert isinstance(event, ToolCallEnd)
+    return None
+
+
+class ResponseWriter:
+    """Collects the events of one answer into one ``chat.completion`` object."""
+
+    def __init__(self, envelope: Envelope):
+        self._envelope = envelope
+        self._reasoning: list[str] = []
+        self._content: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._usage: Usage | None = None
+        self._finish: str | None = None
+
+    def write(self, event: Event) -> None:
+        """Take one event in."""
+        match event:
+            case ReasoningDelta():
+                self._reasoning.append(event.text)
+            case ContentDelta():
+                self._content.append(event.text)
+            case ToolCallBegin():
+                function = {"name": event.name, "arguments": ""}
+                self._calls[event.index] = {"id": event.id, "type": "function", "function": function}
+            case ToolCallArguments():
+                self._calls[event.index]["function"]["arguments"] += event.text
+            case Usage():
+                self._usage = event
+            case Finish():
+                self._finish = event.reason
+
+    def response(self) -> dict[str, Any]:
+        """The whole response.
+
+        Raises:
+            ValueError: no `Finish` was seen, so the answer is not whole.
+        """
+        if self._finish is None:
+            raise ValueError("the answer has not finished")
+        return _response(
+            self._envelope,
+            reasoning="".join(self._reasoning),
+            content="".join(self._content),
+            calls=[self._calls[index] for index in sorted(self._calls)],
+            finish=self._finish,
+            usage=None if self._usage is None else usage_body(self._usage),
+        )
+
+
+def _response(
+    envelope: Envelope,
+    *,
+    reasoning: str,
+    content: str,
+    calls: list[dict[str, Any]],
+    finish: str,
+    usage: dict[str, Any] | None,
+) -> dict[str, Any]:
+    # An empty reasoning is written too: the client has to send back exactly what it got.
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": content or (None if calls else ""),
+        "reasoning_content": reasoning,
+    }
+    if calls:
+        message["tool_calls"] = calls
+    body: dict[str, Any] = {
+        "id": envelope.id,
+        "object": "chat.completion",
+        "created": envelope.created,
+        "model": envelope.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+    }
+    if usage is not None:
+        body["usage"] = usage
+    return body
+
+
+def accumulate(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The response that a stream of chunks amounts to.
+
+    Raises:
+        ValueError: the stream held no chunk, or ended before a ``finish_reason``.
+    """
+    envelope: Envelope | None = None
+    text: dict[str, list[str]] = {"reasoning_content": [], "content": []}
+    calls: dict[int, dict[str, Any]] = {}
+    finish, usage = None, None
+    for chunk in chunks:
+        envelope = envelope or Envelope(id=chunk["id"], model=chunk["model"], created=chunk["created"])
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            finish = choice["finish_reason"] or finish
+            for key, pieces in text.items():
+                pieces.append(choice["delta"].get(key) or "")
+            for fragment in choice["delta"].get("tool_calls") or []:
+                _add_fragment(calls, fragment)
+    if envelope is None or finish is None:
+        raise ValueError("the stream ended before a finish_reason")
+    return _response(
+        envelope,
+        reasoning="".join(text["reasoning_content"]),
+        content="".join(text["content"]),
+        calls=[calls[index] for index in sorted(calls)],
+        finish=finish,
+        usage=usage,
+    )
+
+
+def _add_fragment(calls: dict[int, dict[str, Any]], fragment: dict[str, Any]) -> None:
+    function = fragment["function"]
+    if fragment["index"] not in calls:
+        opened = {"name": function["name"], "arguments": ""}
+        calls[fragment["index"]] = {"id": fragment["id"], "type": "function", "function": opened}
+    calls[fragment["index"]]["function"]["arguments"] += function.get("arguments") or ""
