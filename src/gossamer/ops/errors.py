@@ -1,0 +1,7 @@
+"""The error of this folder."""
+
+from gossamer.errors import GossamerError
+
+
+class ShapeError(GossamerError, ValueError):
+    """Operator arguments whose shapes or settings do not fit together."""

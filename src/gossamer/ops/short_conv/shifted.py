@@ -1,0 +1,55 @@
+"""The short convolution as W shifted multiply-adds over whole sequences.
+
+Shape legend: B batch, T tokens, C channels, W taps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def _convolve(past: Tensor, weight: Tensor, tokens: int) -> Tensor:
+    """Past [B, T+W-1, C], weight [C, W] float32; [B, T, C] float32."""
+    out = past[:, :tokens].float() * weight[:, 0]
+    for j in range(1, weight.shape[-1]):
+        out.addcmul_(past[:, j : j + tokens].float(), weight[:, j])
+    return out
+
+
+class _ShortConv(torch.autograd.Function):
+    """Recomputes the sums in the backward pass: four multiply-adds cost less than keeping another activation."""
+
+    @staticmethod
+    def forward(ctx: Any, past: Tensor, weight: Tensor, tokens: int) -> Tensor:
+        ctx.save_for_backward(past, weight)
+        ctx.tokens = tokens
+        return F.silu(_convolve(past, weight, tokens), inplace=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        past, weight = ctx.saved_tensors
+        tokens, taps = ctx.tokens, weight.shape[-1]
+        d = torch.ops.aten.silu_backward(grad.contiguous(), _convolve(past, weight, tokens))
+        grad_past = torch.zeros(past.shape)
+        grad_weight = torch.empty_like(weight)
+        for j in range(taps):
+            grad_past[:, j : j + tokens].addcmul_(d, weight[:, j])
+            grad_weight[:, j] = torch.einsum("btc,btc->c", d, past[:, j : j + tokens].float())
+        return grad_past.to(past.dtype), grad_weight, None
+
+
+def short_conv(x: Tensor, weight: Tensor, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """As `gossamer.ops.short_conv.naive.naive_short_conv`, vectorised over tokens."""
+    batch, tokens, channels = x.shape
+    taps = weight.shape[-1]
+    if tail is None:
+        past = F.pad(x, (0, 0, taps - 1, 0))
+    else:
+        past = torch.cat([tail.to(x.dtype), x], 1)
+    return _ShortConv.apply(past, weight.float().reshape(channels, taps), tokens), past[:, tokens:]
