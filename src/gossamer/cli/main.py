@@ -35,9 +35,11 @@ EXTRAS = {"torch": "engine", "tokenizers": "train"}
 
 def build() -> App:
     """The application with every command registered by import path; nothing of them is imported."""
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
-    app = App(name="gossamer", help=SUMMARY, version=__version__)
+    # Flags have no --no-x twin: every one of them is off unless given.
+    flags = Parameter(negative=())
+    app = App(name="gossamer", help=SUMMARY, version=__version__, default_parameter=flags)
     for name, (path, help_text) in COMMANDS.items():
         # A path that leads to an App brings its own help; giving it twice is an error in cyclopts.
         is_app = path.endswith(":app")

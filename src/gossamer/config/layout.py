@@ -181,7 +181,8 @@ def _mla(config: ModelConfig, prefix: str, layers: tuple[int, ...]) -> Iterator[
 
 def _indexer(config: ModelConfig, prefix: str) -> Iterator[TensorGroup]:
     dsa, rank = config.dsa, config.mla.q_lora_rank
-    assert dsa is not None and rank is not None
+    assert dsa is not None
+    assert rank is not None
     layers = tuple(sorted(dsa.layers))
     yield _matrix(f"{prefix}wq_b.weight", dsa.num_heads * dsa.head_dim, rank, "indexer", layers)
     yield _matrix(f"{prefix}wk.weight", dsa.head_dim, config.hidden_size, "indexer", layers)
