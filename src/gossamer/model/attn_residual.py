@@ -1,7 +1,7 @@
 """The learned query of one attention-residual mix.
 
-The published names are ``<where>_norm.weight`` [D] and ``<where>_proj.weight`` [1, D], so both are plain modules
-beside the sub-layer they feed; this file only names the pair.
+The published names are ``<where>_norm.weight`` [D] and ``<where>_proj.weight`` [1, D], so both are plain
+modules beside the sub-layer they feed; this file only names the pair.
 """
 
 from __future__ import annotations

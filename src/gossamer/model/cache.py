@@ -1,7 +1,7 @@
 """What a sequence keeps between forward passes: KDA state and convolution tail, latent KV, indexer keys.
 
-Shape legend: B batch, S cached tokens, H KDA heads, K key and V value channels, W convolution taps, R latent rank,
-P shared key width, D indexer key width.  Attention residuals keep nothing.
+Shape legend: B batch, S cached tokens, H KDA heads, K key and V value channels, W convolution taps,
+R latent rank, P shared key width, D indexer key width.  Attention residuals keep nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LatentKV:
         self.length = 0
 
     def append(self, latent: Tensor, shared_key: Tensor, index_keys: Tensor | None) -> None:
-        """Add T tokens: latent [B, T, R], shared_key [B, T, P], index_keys [B, T, D] where there is an indexer."""
+        """Add T tokens: latent [B, T, R], shared_key [B, T, P], index_keys [B, T, D] with an indexer."""
         end = self.length + latent.shape[1]
         self._rows = _grown(self._rows, self.length, end)
         self._rows[:, self.length : end, : self._rank] = latent.detach()

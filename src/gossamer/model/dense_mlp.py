@@ -1,4 +1,4 @@
-"""The dense gated feed-forward network: layer 0, and the shared experts as one network of their joint width."""
+"""The dense gated feed-forward network: layer 0, and the shared experts as one of their joint width."""
 
 from __future__ import annotations
 

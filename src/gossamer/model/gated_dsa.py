@@ -1,7 +1,7 @@
 """Gated latent attention, with a lightning indexer where the config gives the layer one (gated DSA).
 
-Shape legend: B batch, T tokens, S cached tokens, D hidden width, H heads, N "nope" and P "rope" widths, R latent rank,
-V value width, J indexer heads, I indexer head width.
+Shape legend: B batch, T tokens, S cached tokens, D hidden width, H heads, N "nope" and P "rope" widths,
+R latent rank, V value width, J indexer heads, I indexer head width.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class IndexerOutput(NamedTuple):
 
 
 class Indexer(nn.Module):
-    """Projects what the lightning indexer scores with.  Its inputs are detached: only its own loss trains it."""
+    """What the lightning indexer scores with.  Its inputs are detached: only its own loss trains it."""
 
     def __init__(self, config: DSAConfig, hidden: int, q_lora_rank: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Indexer(nn.Module):
         self.k_norm = IndexKeyNorm(config)
 
     def forward(self, x: Tensor, query_latent: Tensor) -> IndexerOutput:
-        """X [B, T, D] the normed layer input, query_latent [B, T, q_lora_rank] shared with the main query path."""
+        """Takes x [B, T, D], the normed input, and query_latent [B, T, q_lora_rank] of the main path."""
         x, query_latent = x.detach(), query_latent.detach()
         keys, weights = joint_linear(x, self.wk, self.weights_proj)
         queries = self.wq_b(query_latent).unflatten(-1, (self.config.num_heads, self.config.head_dim))

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def initialise(model: Transformer, seed: int) -> None:
     """Fill every parameter in place, in a fixed order from one seed.
 
-    Matrices are normal(0, initializer_range), the routers and the convolution taps among them; norms are one;
-    A_log = log(uniform(1, 16)); dt_bias and the selection bias are zero.  Packed experts keep their zero codes.
+    Matrices are normal(0, initializer_range), routers too; convolution taps are uniform; norms are one;
+    A_log = log(uniform(1, 16)); dt_bias and the selection bias are zero.  Packed experts keep zero codes.
     The residual-mix projections start at zero, which makes every mix a plain mean at first.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -85,7 +85,7 @@ class ConvWeight(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """RMS norm over each head, times the output gate's sigmoid, all in float32; the weight is shared by heads."""
+    """RMS norm of each head times the output gate's sigmoid, in float32; the weight is shared by heads."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Latent mixture of experts: a router at full width, routed experts at a narrower latent width, shared experts.
+"""Latent mixture of experts: router at full width, routed experts at a narrower width, shared experts.
 
 Shape legend: B batch, T tokens, M = B*T, D hidden width, Z latent width, I intermediate width, E experts,
 A experts per token.
@@ -91,7 +91,7 @@ class LatentMoE(nn.Module):
 
 
 class Router(nn.Module):
-    """weight [E, D]; e_score_correction_bias [E] float32 moves the selection and is set by load, not by gradient."""
+    """weight [E, D]; e_score_correction_bias [E] float32 moves the selection and gets no gradient."""
 
     def __init__(self, num_experts: int, hidden: int) -> None:
         super().__init__()
@@ -101,6 +101,10 @@ class Router(nn.Module):
 
 class Experts(nn.Module):
     """All routed experts of a layer, stacked: w1 (gate) and w3 (up) [E, I, Z], w2 (down) [E, Z, I]."""
+
+    w1: Tensor
+    w2: Tensor
+    w3: Tensor
 
     def __init__(self, config: ModelConfig, options: ExpertOptions) -> None:
         super().__init__()

@@ -13,13 +13,27 @@ from gossamer.ops.situ import Activation, silu_gate, situ
 _JOINT_ROWS = 32
 
 
+class Projection(nn.Linear):
+    """A linear map without bias, whose weight is undefined until `initialise` or a loader fills it."""
+
+    def reset_parameters(self) -> None:
+        """Nothing: torch's own initialisation would cost time and draw from the global generator."""
+
+
+class Embedding(nn.Embedding):
+    """The token table, undefined until filled."""
+
+    def reset_parameters(self) -> None:
+        """Nothing; see `Projection`."""
+
+
 def linear(width_in: int, width_out: int) -> nn.Linear:
     """A projection; the text network has no biases."""
-    return nn.Linear(width_in, width_out, bias=False)
+    return Projection(width_in, width_out, bias=False)
 
 
 def joint_linear(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """Several projections of one input, one matrix product where many rows make joining the weights worth it."""
+    """Several projections of one input; one product where many rows make joining the weights worth it."""
     if x.shape[:-1].numel() < _JOINT_ROWS:
         return tuple(layer(x) for layer in layers)
     joined = F.linear(x, torch.cat([layer.weight for layer in layers]))

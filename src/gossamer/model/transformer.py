@@ -5,6 +5,7 @@ Shape legend: B batch, T tokens of this call, D hidden width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -19,7 +20,7 @@ from gossamer.model.gated_dsa import AttentionMode, GatedMLA
 from gossamer.model.init import initialise
 from gossamer.model.kda import KimiDeltaAttention
 from gossamer.model.latent_moe import ExpertOptions, ExpertStorage, LatentMoE
-from gossamer.model.layers import RMSNorm, linear
+from gossamer.model.layers import Embedding, RMSNorm, linear
 from gossamer.model.trace import Trace
 
 FLOAT32_NAMES = ("A_log", "dt_bias", "e_score_correction_bias", "conv1d.weight", "o_norm.weight")
@@ -28,6 +29,11 @@ FLOAT32_NAMES = ("A_log", "dt_bias", "e_score_correction_bias", "conv1d.weight",
 
 class DecoderLayer(nn.Module):
     """The parts of one layer; `Transformer.forward` connects them."""
+
+    self_attention_res_norm: RMSNorm
+    self_attention_res_proj: nn.Linear
+    mlp_res_norm: RMSNorm
+    mlp_res_proj: nn.Linear
 
     def __init__(self, config: ModelConfig, layer: int, options: ExpertOptions) -> None:
         super().__init__()
@@ -65,15 +71,24 @@ class DecoderLayer(nn.Module):
 class TextModel(nn.Module):
     """Everything but the output head; it exists for the published names."""
 
+    output_attn_res_norm: RMSNorm
+    output_attn_res_proj: nn.Linear
+
     def __init__(self, config: ModelConfig, options: ExpertOptions) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.rms_norm_eps
-        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.embed_tokens = Embedding(config.vocab_size, hidden)
         self.layers = nn.ModuleList(DecoderLayer(config, i, options) for i in range(config.num_layers))
         self.norm = RMSNorm(hidden, eps)
         if config.attn_res_block_size:
             self.output_attn_res_norm = RMSNorm(hidden, eps)
             self.output_attn_res_proj = linear(hidden, 1)
+
+    def decoder_layers(self) -> Iterator[DecoderLayer]:
+        """The layers in order, with their type."""
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            yield layer
 
 
 class Transformer(nn.Module):
@@ -84,7 +99,7 @@ class Transformer(nn.Module):
         experts: "dense" float experts (training) or "packed" MXFP4 bytes decoded when used.
         expert_fake_quant: Dense experts computed at the values MXFP4 would store, straight-through gradient.
         mxfp8_activations: Round both expert inputs to MXFP8; off as in the published checkpoint.
-        seed: Of the random initial weights.
+        seed: Of the random initial weights; None leaves them undefined, for a loader to fill.
     """
 
     def __init__(
@@ -94,7 +109,7 @@ class Transformer(nn.Module):
         experts: ExpertStorage = "dense",
         expert_fake_quant: bool = False,
         mxfp8_activations: bool = False,
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         super().__init__()
         self.config = config
@@ -104,7 +119,8 @@ class Transformer(nn.Module):
         self.model = TextModel(config, self.options)
         if not config.tie_word_embeddings:
             self.lm_head = linear(config.hidden_size, config.vocab_size)
-        initialise(self, seed)
+        if seed is not None:
+            initialise(self, seed)
 
     def forward(
         self,
@@ -134,10 +150,10 @@ class Transformer(nn.Module):
         block_size = self.config.attn_res_block_size
         prefix = self.model.embed_tokens(token_ids)  # [B, T, D]
         blocks: list[Tensor] = []
-        for l, layer in enumerate(self.model.layers):
+        for i, layer in enumerate(self.model.decoder_layers()):
             if block_size:
                 h = mixed(prefix, blocks, layer.self_attention_res_norm, layer.self_attention_res_proj)
-                fresh = l % block_size == 0
+                fresh = i % block_size == 0
                 if fresh:
                     blocks.append(prefix)  # the raw prefix, not its mix
                 a = layer.attend(h, cache, attention_mode, trace).to(prefix.dtype)
@@ -174,13 +190,11 @@ class Transformer(nn.Module):
 
     def _check_inputs(self, token_ids: Tensor, cache: Cache | None) -> None:
         if token_ids.dim() != 2 or token_ids.shape[1] < 1 or token_ids.dtype != torch.int64:
-            raise ModelError(
-                f"token_ids must be int64 [batch, tokens >= 1], got {token_ids.dtype} {tuple(token_ids.shape)}"
-            )
+            got = f"{token_ids.dtype} {tuple(token_ids.shape)}"
+            raise ModelError(f"token_ids must be int64 [batch, tokens >= 1], got {got}")
         low, high = token_ids.min().item(), token_ids.max().item()
         if low < 0 or high >= self.config.vocab_size:
-            raise ModelError(
-                f"token ids {low}..{high} are outside the vocabulary 0..{self.config.vocab_size - 1}"
-            )
+            last = self.config.vocab_size - 1
+            raise ModelError(f"token ids {low}..{high} are outside the vocabulary 0..{last}")
         if cache is not None and cache.batch_size != token_ids.shape[0]:
             raise ModelError(f"the cache holds {cache.batch_size} sequences, token_ids {token_ids.shape[0]}")

@@ -1,1 +1,1 @@
-"""The operators of the architecture in torch: one folder each, with a loop-level definition in ``naive.py``."""
+"""The operators of the architecture in torch: each with a loop-level definition (``naive.py``)."""

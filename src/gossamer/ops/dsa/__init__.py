@@ -1,4 +1,4 @@
-"""DeepSeek-style sparse attention: a lightning indexer scores the past, the best top_k tokens are attended."""
+"""Sparse attention: a lightning indexer scores the past, the best top_k tokens are attended."""
 
 from gossamer.ops.dsa.index import index_scores, indexer_kl_loss, select_indices, select_mask
 from gossamer.ops.dsa.naive import naive_dsa, naive_index_scores, naive_select

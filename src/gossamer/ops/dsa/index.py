@@ -50,7 +50,7 @@ def select_mask(scores: Tensor, top_k: int) -> Tensor:
 
 
 def select_indices(scores: Tensor, top_k: int) -> Tensor:
-    """The selection of `select_mask` as ascending token indices [B, T, min(top_k, S)] int64, -1 in unused slots."""
+    """`select_mask` as ascending token indices [B, T, min(top_k, S)] int64, -1 in unused slots."""
     cached = scores.shape[-1]
     slots = min(top_k, cached)
     positions = torch.where(select_mask(scores, top_k), torch.arange(cached), cached)
@@ -61,8 +61,8 @@ def select_indices(scores: Tensor, top_k: int) -> Tensor:
 def indexer_kl_loss(scores: Tensor, attention: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Mean over queries of KL(p || softmax(scores)), p the head-summed attention made to sum to one.
 
-    The target is detached: the loss trains the indexer alone.  Source: DeepSeek-V3.2's dense warm-up and sparse
-    stages, which differ only in whether the tokens are all visible ones or the selected ones.
+    The target is detached: the loss trains the indexer alone.  Source: DeepSeek-V3.2's dense warm-up and
+    sparse stages, which differ only in whether the tokens are all visible ones or the selected ones.
 
     Args:
         scores: [B, T, S], -inf for future tokens.

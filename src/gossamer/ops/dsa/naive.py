@@ -56,6 +56,6 @@ def naive_dsa(
     index_weights: Tensor,
     top_k: int,
 ) -> Tensor:
-    """Latent attention over the selection alone.  Arguments as in `naive_attention` and `naive_index_scores`."""
+    """Latent attention over the selection alone; arguments of `naive_attention`, `naive_index_scores`."""
     allowed = naive_select(naive_index_scores(index_q, index_keys, index_weights), top_k)
     return naive_attention(q, latent, shared_key, w_kv, allowed)

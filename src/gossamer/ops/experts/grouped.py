@@ -26,8 +26,9 @@ class _Dispatch(torch.autograd.Function):
         return z.index_select(0, order // fan_out)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None, None]:
+        (grad,) = grad_outputs
         (inverse,) = ctx.saved_tensors
         return grad.index_select(0, inverse).unflatten(0, (-1, ctx.fan_out)).sum(1), None, None, None
 
@@ -42,8 +43,9 @@ class _Combine(torch.autograd.Function):
         return torch.matmul(weights.unsqueeze(1), picked).squeeze(1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+        (grad,) = grad_outputs
         rows, weights, order, inverse = ctx.saved_tensors
         picked = rows.index_select(0, inverse).unflatten(0, weights.shape).float()
         grad_weights = torch.matmul(picked, grad.unsqueeze(-1)).squeeze(-1)
@@ -65,8 +67,9 @@ class _GroupedLinear(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:
+        (grad,) = grad_outputs
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
         grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight)

@@ -1,4 +1,4 @@
-"""Kimi Delta Attention in chunks: everything inside a chunk is matrix products, only the state scan is serial.
+"""Kimi Delta Attention in chunks: matrix products inside a chunk, only the state scan is serial.
 
 Shape legend: B batch, T tokens, H heads, M = B*H, N chunks, C chunk size, K key channels, V value channels.
 README.md in this folder derives the formulas.
@@ -75,7 +75,7 @@ def _to_chunks(x: Tensor, size: int) -> Tensor:
 def _chunked(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, start: Tensor, bound: float | None
 ) -> tuple[Tensor, Tensor]:
-    """q, k, g [M, N, C, K], v [M, N, C, V], beta [M, N, C, 1], start [M, K, V]; o [M, N, C, V] and end [M, K, V]."""
+    """Takes q, k, g [M, N, C, K], v [M, N, C, V], beta [M, N, C, 1]; o [M, N, C, V] and end [M, K, V]."""
     size, width = q.shape[-2], q.shape[-1]
     # A product with a triangle of ones is a cumulative sum that runs at matrix speed.
     decay = torch.matmul(torch.ones(size, size).tril(), g)  # G, inclusive [M, N, C, K]

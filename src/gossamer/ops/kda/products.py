@@ -31,8 +31,8 @@ def _factors(k: Tensor, decay: Tensor, block: int, size: int) -> tuple[Tensor, T
 class _DecayedProducts(torch.autograd.Function):
     """Both products and their gradients.
 
-    With D = dL/dA and A_ij = sum_d q_id k_jd E_ijd:  dq_i = sum_j D_ij k_j E_ij,  dk_j = sum_i D_ij q_i E_ij, and
-    because E depends on G_i - G_j alone, dG = q dq - k dk.
+    With D = dL/dA and A_ij = sum_d q_id k_jd E_ijd:  dq_i = sum_j D_ij k_j E_ij,  dk_j = sum_i D_ij q_i E_ij,
+    and because E depends on G_i - G_j alone, dG = q dq - k dk.
     """
 
     @staticmethod
@@ -56,8 +56,9 @@ class _DecayedProducts(torch.autograd.Function):
         return out[:, 0], out[:, 1].tril(-1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_qk: Tensor, grad_kk: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor, None]:
+        grad_qk, grad_kk = grad_outputs
         q, k, decay = ctx.saved_tensors
         num, size, width = k.shape
         sub = ctx.sub
@@ -137,8 +138,8 @@ def decayed_products(q: Tensor, k: Tensor, decay: Tensor, bound: float | None) -
         q: [..., C, K].
         k: [..., C, K].
         decay: G [..., C, K], inclusive cumulative log decay of the chunk.
-        bound: A lower bound of one token's log decay, or None.  When c tokens cannot leave float32's range the
-            diagonal sub-chunks factorise too; otherwise they go through explicit differences.
+        bound: A lower bound of one token's log decay, or None.  When c tokens cannot leave float32's range
+            the diagonal sub-chunks factorise too; otherwise they go through explicit differences.
 
     Returns:
         qk [..., C, C] lower triangular with the diagonal, kk [..., C, C] strictly lower.

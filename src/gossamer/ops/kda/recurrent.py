@@ -12,7 +12,7 @@ from torch import Tensor
 def kda_step(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One token.  q, k, g [B, H, K], v [B, H, V], beta [B, H], state [B, H, K, V]; o [B, H, V] and the new state."""
+    """One token: q, k, g [B, H, K], v [B, H, V], beta [B, H], state [B, H, K, V]; o [B, H, V], new state."""
     decayed = g.exp().unsqueeze(-1) * state
     read = torch.einsum("bhk,bhkv->bhv", k, decayed)
     write = beta.unsqueeze(-1) * (v - read)

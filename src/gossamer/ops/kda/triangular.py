@@ -54,8 +54,9 @@ class _UnitLowerInverse(torch.autograd.Function):
         return inverse
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> Tensor:
+        (grad,) = grad_outputs
         (inverse,) = ctx.saved_tensors
         t = inverse.transpose(-1, -2)
         return -(t @ grad @ t).tril(-1)

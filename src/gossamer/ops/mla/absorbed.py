@@ -14,7 +14,7 @@ from gossamer.ops.mla.expanded import causal_mask
 def absorbed_attention(
     q: Tensor, latent: Tensor, shared_key: Tensor, w_kv: Tensor, allowed: Tensor | None = None
 ) -> Tensor:
-    """As `gossamer.ops.mla.naive.naive_attention`, reading the cached latent itself; the result has q's dtype.
+    """As `gossamer.ops.mla.naive.naive_attention`, on the cached latent itself; the result has q's dtype.
 
     Scores are (W_k^T q_nope . c + q_rope . shared_key) (N+P)^-0.5 and the output is W_v (sum p c).
     """

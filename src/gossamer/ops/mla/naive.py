@@ -1,7 +1,7 @@
 """The definition of latent attention, one head and one query at a time, in float32.
 
-Shape legend: B batch, T queries, S cached tokens (the queries are the last T of them), H heads, N "nope" width,
-P "rope" width (never rotated), R latent rank, V value width.
+Shape legend: B batch, T queries, S cached tokens (the queries are the last T of them), H heads,
+N "nope" width, P "rope" width (never rotated), R latent rank, V value width.
 """
 
 from __future__ import annotations

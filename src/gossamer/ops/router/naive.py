@@ -22,7 +22,7 @@ def naive_route(
 ) -> tuple[Tensor, Tensor]:
     """Sigmoid scores; the bias decides who is selected, never the weight.  Ties go to the lower expert index.
 
-    Groups are ranked by the sum of their two best biased scores; experts outside the best groups cannot be chosen.
+    Groups are ranked by the sum of their two best biased scores; only experts of the best groups compete.
 
     Args:
         x: [M, D].

@@ -22,7 +22,7 @@ def _convolve(past: Tensor, weight: Tensor, tokens: int) -> Tensor:
 
 
 class _ShortConv(torch.autograd.Function):
-    """Recomputes the sums in the backward pass: four multiply-adds cost less than keeping another activation."""
+    """The backward pass recomputes the sums: cheaper than keeping another activation."""
 
     @staticmethod
     def forward(ctx: Any, past: Tensor, weight: Tensor, tokens: int) -> Tensor:
@@ -31,8 +31,9 @@ class _ShortConv(torch.autograd.Function):
         return F.silu(_convolve(past, weight, tokens), inplace=True)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    @once_differentiable  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:
+        (grad,) = grad_outputs
         past, weight = ctx.saved_tensors
         tokens, taps = ctx.tokens, weight.shape[-1]
         d = torch.ops.aten.silu_backward(grad.contiguous(), _convolve(past, weight, tokens))
@@ -46,10 +47,7 @@ class _ShortConv(torch.autograd.Function):
 
 def short_conv(x: Tensor, weight: Tensor, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """As `gossamer.ops.short_conv.naive.naive_short_conv`, vectorised over tokens."""
-    batch, tokens, channels = x.shape
+    _, tokens, channels = x.shape
     taps = weight.shape[-1]
-    if tail is None:
-        past = F.pad(x, (0, 0, taps - 1, 0))
-    else:
-        past = torch.cat([tail.to(x.dtype), x], 1)
+    past = F.pad(x, (0, 0, taps - 1, 0)) if tail is None else torch.cat([tail.to(x.dtype), x], 1)
     return _ShortConv.apply(past, weight.float().reshape(channels, taps), tokens), past[:, tokens:]
