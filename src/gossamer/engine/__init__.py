@@ -1,0 +1,1 @@
+"""Token ids in, token ids out; knows nothing of text, chat or HTTP."""

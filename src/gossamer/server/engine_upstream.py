@@ -1,0 +1,207 @@
+"""An engine and a tokenizer as an `Upstream`: messages in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from gossamer.engine.api import (
+    BanTokens,
+    ContextLengthError,
+    Engine,
+    EngineError,
+    SamplingParams,
+    SubmitError,
+    TokenEvent,
+)
+from gossamer.gateway.upstream import Context
+from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.events import (
+    ContentDelta,
+    Event,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+    Usage,
+)
+from gossamer.protocol.request import Request
+from gossamer.server.stop_strings import StopScanner
+from gossamer.text.chat import Rendered, render
+from gossamer.text.errors import ChatFormatError
+from gossamer.text.stream import ChatParser, Delta
+from gossamer.text.tokenizer import Tokenizer
+
+STOP_TOKENS = ("<|end_of_msg|>", "[EOS]")
+STRUCTURE_TOKENS = ("<|open|>", "<|close|>", "<|sep|>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineUpstream:
+    """Renders, submits, parses.  See `gossamer.gateway.upstream.Upstream`.
+
+    ``vocab_size`` is the model's; ids that the tokenizer does not know, and special tokens that have no
+    place in an answer (media, padding, reserved), are never sampled.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    vocab_size: int
+
+    def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
+        """See `gossamer.gateway.upstream.Upstream.send`."""
+        rendered = self.render(request)
+        try:
+            tokens = self.engine.submit(rendered.ids, self.sampling_params(request))
+        except ContextLengthError as error:
+            raise RequestError(str(error), param="messages", code="context_length_exceeded") from None
+        except SubmitError as error:
+            raise RequestError(str(error)) from None
+        return self._answer(request, rendered, tokens)
+
+    def render(self, request: Request) -> Rendered:
+        """The prompt.
+
+        Raises:
+            RequestError: the chat format cannot express it, or it holds images, which this model lacks.
+        """
+        for index, message in enumerate(request.messages):
+            for part in (
+                () if message.content is None or isinstance(message.content, str) else message.content
+            ):
+                if part.kind != "text":
+                    raise RequestError(
+                        f"messages[{index}].content holds {part.kind}; this model reads text only",
+                        param=f"messages[{index}].content",
+                        code="unsupported_value",
+                    )
+        try:
+            return render(
+                [message.to_dict() for message in request.messages],
+                tokenizer=self.tokenizer,
+                tools=request.tools or None,
+                reasoning_effort=request.reasoning_effort,
+                tool_choice=request.tool_choice,
+                response_format=request.response_format,
+            )
+        except ChatFormatError as error:
+            raise RequestError(str(error)) from None
+
+    def sampling_params(self, request: Request) -> SamplingParams:
+        """How the engine samples for this request."""
+        stop = frozenset(self.tokenizer.special(name) for name in STOP_TOKENS)
+        wanted = stop | {self.tokenizer.special(name) for name in STRUCTURE_TOKENS}
+        banned = {i for i in self.tokenizer.specials.values() if i not in wanted}
+        banned.update(range(self.tokenizer.vocab_size, self.vocab_size))
+        return SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop_token_ids=stop,
+            logit_mask=BanTokens(frozenset(banned)),
+        )
+
+    async def _answer(
+        self, request: Request, rendered: Rendered, tokens: AsyncIterator[TokenEvent]
+    ) -> AsyncGenerator[Event]:
+        # Ids count on through the conversation, so that no two calls of it share one.
+        earlier = sum(len(message.tool_calls) for message in request.messages)
+        declared = [*request.tools, *(tool for message in request.messages for tool in message.tools)]
+        parser = ChatParser(
+            self.tokenizer,
+            declared,
+            start=rendered.start,
+            id_factory=lambda name, index: f"{name}:{earlier + index}",
+        )
+        reader = _Reader(request)
+        counter = _Counter(thinking=rendered.start == "think", close=self.tokenizer.special("<|close|>"))
+        stopped = False
+        assert isinstance(tokens, AsyncGenerator)
+        async with aclosing(tokens):
+            async for token in _as_api_errors(tokens):
+                counter.count(token)
+                assert token.token_id is not None
+                stopped = token.finish_reason == "stop"
+                for event in reader.read(parser.feed([token.token_id])):
+                    yield event
+                if reader.finish is not None or parser.ended:
+                    break
+        if reader.finish is None:
+            for event in reader.read(parser.finish(stopped=stopped), last=True):
+                yield event
+        yield Usage(
+            prompt_tokens=len(rendered.ids),
+            completion_tokens=counter.num_tokens,
+            reasoning_tokens=counter.num_reasoning,
+        )
+        yield Finish(reader.finish or parser.finish_reason() or "stop")
+
+
+class _Reader:
+    """Deltas to events, ended early by a stop string or after the one call that was allowed."""
+
+    def __init__(self, request: Request):
+        self._one_call = not request.parallel_tool_calls
+        self._scanner = StopScanner(request.stop)
+        self.finish: FinishReason | None = None
+
+    def read(self, deltas: Iterable[Delta], *, last: bool = False) -> Iterator[Event]:
+        for delta in deltas:
+            if self.finish is not None:
+                return
+            yield from self._event(delta)
+        if last and self.finish is None:
+            yield from self._held_content()
+
+    def _event(self, delta: Delta) -> Iterator[Event]:
+        if delta.kind == "content":
+            if text := self._scanner.feed(delta.text):
+                yield ContentDelta(text)
+            if self._scanner.hit:
+                self.finish = "stop"
+            return
+        yield from self._held_content()
+        match delta.kind:
+            case "reasoning":
+                yield ReasoningDelta(delta.text)
+            case "tool_call_begin":
+                yield ToolCallBegin(index=delta.index, id=delta.id, name=delta.name)
+            case "tool_call_arguments":
+                yield ToolCallArguments(index=delta.index, text=delta.text)
+            case "tool_call_end":
+                yield ToolCallEnd(index=delta.index)
+                if self._one_call:
+                    self.finish = "tool_calls"
+
+    def _held_content(self) -> Iterator[Event]:
+        if text := self._scanner.flush():
+            yield ContentDelta(text)
+
+
+class _Counter:
+    """Tokens of the answer, and those of them before the reasoning was closed."""
+
+    def __init__(self, *, thinking: bool, close: int):
+        self._thinking = thinking
+        self._close = close
+        self.num_tokens = 0
+        self.num_reasoning = 0
+
+    def count(self, token: TokenEvent) -> None:
+        self.num_tokens += 1
+        self._thinking = self._thinking and token.finish_reason != "stop" and token.token_id != self._close
+        self.num_reasoning += self._thinking
+
+
+async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
+    try:
+        async for token in tokens:
+            if token.token_id is None:
+                raise ApiError("the server is shutting down", status=503, code="server_shutdown")
+            yield token
+    except EngineError as error:
+        raise ApiError(str(error), code="engine_error") from None
