@@ -312,22 +312,21 @@ def _tool_calls(calls: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
 
 def _arguments(arguments: str | Mapping[str, Any] | None) -> Iterator[Piece]:
     """Yield one typed block per argument; text that is not a JSON object is kept whole in a json block."""
-    values: Any = arguments
-    if isinstance(arguments, str):
-        if not arguments.strip():
-            return
-        try:
-            values = xtml.loads(arguments)
-        except ValueError:
-            values = None
-        if not isinstance(values, dict):
-            yield from open_tag("json", [("type", "object")])
-            yield Piece(arguments)
-            yield from close_tag("json")
-            return
-    for key, value in (values or {}).items():
-        yield from open_tag("argument", [("key", key), ("type", xtml.type_of(value))])
-        yield Piece(xtml.value_text(value))
+    if isinstance(arguments, str) and not arguments.strip():
+        return
+    try:
+        values = xtml.loads(arguments) if isinstance(arguments, str) else arguments or {}
+        blocks = [(key, xtml.type_of(value), xtml.value_text(value)) for key, value in values.items()]
+    except (AttributeError, ValueError, RecursionError):
+        # Objects were checked before; only text can be something else, and is lossless as it stands.
+        assert isinstance(arguments, str)
+        yield from open_tag("json", [("type", "object")])
+        yield Piece(arguments)
+        yield from close_tag("json")
+        return
+    for key, kind, text in blocks:
+        yield from open_tag("argument", [("key", key), ("type", kind)])
+        yield Piece(text)
         yield from close_tag("argument")
 
 

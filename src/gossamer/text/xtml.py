@@ -5,6 +5,7 @@ tokens are single ids that text never encodes to; everything else in a marker is
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,16 +116,23 @@ def compact_json(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """Parse strict JSON: the NaN and Infinity that Python accepts are refused.
+    """Parse strict JSON: NaN and Infinity, which Python accepts, and numbers that overflow are refused.
 
     Raises:
         ValueError: not JSON, or nested or numbered beyond what this interpreter can hold.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is beyond the range of a double")
+    return value
