@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 
-from gossamer.config import hf, presets
+import gossamer
+from gossamer.config import presets
 from gossamer.config.model import ModelConfig
 from gossamer.engine.torch_engine import TorchEngine
 from gossamer.errors import GossamerError
@@ -17,6 +17,9 @@ from gossamer.model.load import load as load_model
 from gossamer.model.transformer import Transformer
 from gossamer.server.engine_upstream import EngineUpstream
 from gossamer.text.tokenizer import Tokenizer
+
+BUNDLED = Path(gossamer.__file__).parent / "data"
+"""Models that ship in the package, a folder each."""
 
 
 class LoadError(GossamerError, ValueError):
@@ -60,8 +63,8 @@ def load(
         network = Transformer(config, seed=seed or 0).eval()
         return _assemble(model, network, config, Tokenizer.bytes_only(), seed)
     folder = _folder(model)
-    config = hf.read(folder)
-    return _assemble(model_name(model), load_model(folder).eval(), config, Tokenizer.load(folder), seed)
+    network = load_model(folder)
+    return _assemble(model_name(model), network, network.config, Tokenizer.load(folder), seed)
 
 
 def model_name(model: str) -> str:
@@ -71,7 +74,7 @@ def model_name(model: str) -> str:
 
 def _folder(model: str) -> Path:
     if model == "nano":
-        folder = Path(str(files("gossamer") / "data" / "nano"))
+        folder = BUNDLED / "nano"
         if not (folder / "config.json").is_file():
             raise LoadError(
                 f"the bundled nano weights are missing from this installation ({folder}); "

@@ -1,0 +1,50 @@
+"""`gossamer serve`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+def serve(
+    model: str = "nano",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    served_model_name: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    passback: Literal["require", "allow"] = "require",
+) -> int:
+    """Serve a local model over the OpenAI wire format until Ctrl-C.
+
+    One request at a time; others wait their turn. For example:
+
+    `gossamer serve` -- the bundled model at http://127.0.0.1:8080/v1
+
+    `gossamer serve debug --port 9000` -- random weights, for testing a client
+
+    `gossamer serve ./my-model --served-model-name kimi-k3.1-pro` -- a folder, under another id
+
+    Args:
+        model: nano (bundled), debug (random weights), or a model folder.
+        host: Address to listen on; 0.0.0.0 lets other machines in.
+        port: Port to listen on; 0 picks a free one.
+        served_model_name: The id that clients ask for; default: the model's name.
+        seed: Default seed of requests that send none.
+        threads: CPU threads of the engine; default: torch's choice.
+        log_level: What is logged to stderr; never any text of a conversation.
+        passback: Whether assistant messages with tool calls must bring their reasoning back.
+    """
+    from gossamer.server.run import serve as run
+
+    return run(
+        model,
+        host=host,
+        port=port,
+        served_model_name=served_model_name,
+        seed=seed,
+        threads=threads,
+        log_level=log_level,
+        passback=passback,
+    )
