@@ -26,8 +26,8 @@ class _Dispatch(torch.autograd.Function):
         return z.index_select(0, order // fan_out)
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None, None]:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         (inverse,) = ctx.saved_tensors
         return grad.index_select(0, inverse).unflatten(0, (-1, ctx.fan_out)).sum(1), None, None, None
@@ -39,16 +39,18 @@ class _Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(rows, weights, order, inverse)
-        picked = rows.index_select(0, inverse).unflatten(0, weights.shape).float()  # [M, A, Z]
-        return torch.matmul(weights.unsqueeze(1), picked).squeeze(1)
+        picked = (
+            rows.index_select(0, inverse).to(torch.float32, copy=True).unflatten(0, weights.shape)
+        )  # [M, A, Z]
+        return picked.mul_(weights.unsqueeze(-1)).sum(1)
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         rows, weights, order, inverse = ctx.saved_tensors
         picked = rows.index_select(0, inverse).unflatten(0, weights.shape).float()
-        grad_weights = torch.matmul(picked, grad.unsqueeze(-1)).squeeze(-1)
+        grad_weights = (picked * grad.unsqueeze(1)).sum(-1)
         spread = grad.index_select(0, order // weights.shape[1])
         grad_rows = spread * weights.flatten().index_select(0, order).unsqueeze(-1)
         return grad_rows.to(rows.dtype), grad_weights, None, None
@@ -67,8 +69,8 @@ class _GroupedLinear(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()

@@ -56,8 +56,8 @@ class _DecayedProducts(torch.autograd.Function):
         return out[:, 0], out[:, 1].tril(-1)
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor, None]:  # pyrefly: ignore[bad-override]
         grad_qk, grad_kk = grad_outputs
         q, k, decay = ctx.saved_tensors
         num, size, width = k.shape

@@ -24,8 +24,8 @@ class _LinearScan(torch.autograd.Function):
         return states, s
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # pyrefly: ignore[bad-override]
         grad_states, grad_end = grad_outputs
         transition, states = ctx.saved_tensors
         grad_inflow = torch.empty_like(states)

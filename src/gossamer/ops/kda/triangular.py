@@ -54,8 +54,8 @@ class _UnitLowerInverse(torch.autograd.Function):
         return inverse
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> Tensor:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Tensor:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         (inverse,) = ctx.saved_tensors
         t = inverse.transpose(-1, -2)

@@ -31,8 +31,8 @@ class _ShortConv(torch.autograd.Function):
         return F.silu(_convolve(past, weight, tokens), inplace=True)
 
     @staticmethod
-    @once_differentiable  # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         past, weight = ctx.saved_tensors
         tokens, taps = ctx.tokens, weight.shape[-1]
@@ -41,7 +41,7 @@ class _ShortConv(torch.autograd.Function):
         grad_weight = torch.empty_like(weight)
         for j in range(taps):
             grad_past[:, j : j + tokens].addcmul_(d, weight[:, j])
-            grad_weight[:, j] = torch.einsum("btc,btc->c", d, past[:, j : j + tokens].float())
+            grad_weight[:, j] = (d * past[:, j : j + tokens]).sum((0, 1))
         return grad_past.to(past.dtype), grad_weight, None
 
 
