@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from gossamer.protocol.events import ContentDelta, Finish, ReasoningDelta, ToolCallBegin, Usage
+from gossamer.protocol.openai import ChunkWriter, Envelope, ResponseWriter, accumulate
+from protocol.strategies import answers
+
+ENVELOPE = Envelope(id="chatcmpl-1", model="m", created=1_700_000_000)
+
+
+def chunks_of(events, *, include_usage=True):
+    writer = ChunkWriter(ENVELOPE, include_usage=include_usage)
+    return [chunk for event in events for chunk in writer.write(event)]
+
+
+def response_of(events):
+    writer = ResponseWriter(ENVELOPE)
+    for event in events:
+        writer.write(event)
+    return writer.response()
+
+
+@given(answers())
+def test_a_stream_accumulates_to_the_whole_response(events):
+    assert accumulate(chunks_of(events)) == response_of(events)
+
+
+@given(answers())
+def test_the_official_types_accept_both_forms(events):
+    ChatCompletion.model_validate(response_of(events), strict=True)
+    for chunk in chunks_of(events):
+        ChatCompletionChunk.model_validate(chunk, strict=True)
+
+
+@given(answers())
+def test_stream_order(events):
+    chunks = chunks_of(events)
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert all("role" not in c["choices"][0]["delta"] for c in chunks[1:-1])
+    assert {(c["id"], c["object"], c["created"]) for c in chunks} == {
+        ("chatcmpl-1", "chat.completion.chunk", 1_700_000_000)
+    }
+    reasons = [c["choices"][0]["finish_reason"] for c in chunks[:-1]]
+    assert reasons[-1] == events[-1].reason
+    assert set(reasons[:-1]) <= {None}
+    assert chunks[-1]["choices"] == []
+    assert all(c["usage"] is None for c in chunks[:-1])
+
+
+def test_usage_is_written_only_when_asked_for():
+    events = [ContentDelta("x"), Usage(prompt_tokens=1, completion_tokens=1), Finish("stop")]
+    assert all("usage" not in chunk for chunk in chunks_of(events, include_usage=False))
+
+
+def test_usage_names_cached_tokens_twice_and_reasoning_once():
+    usage = Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=4, reasoning_tokens=3)
+    body = response_of([usage, Finish("stop")])["usage"]
+    assert body == {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "total_tokens": 15,
+        "cached_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+
+
+def test_content_beside_calls_is_null_when_empty_and_reasoning_is_always_there():
+    call = ToolCallBegin(index=0, id="f:0", name="f")
+    message = response_of([call, Finish("tool_calls")])["choices"][0]["message"]
+    assert message["content"] is None
+    assert message["reasoning_content"] == ""
+    assert response_of([Finish("stop")])["choices"][0]["message"]["content"] == ""
+
+
+def test_an_unfinished_answer_is_not_a_response():
+    with pytest.raises(ValueError, match="not finished"):
+        response_of([ReasoningDelta("hm")])
+    with pytest.raises(ValueError, match="before a finish_reason"):
+        accumulate(chunks_of([ReasoningDelta("hm")]))
+    with pytest.raises(ValueError, match="before a finish_reason"):
+        accumulate([])

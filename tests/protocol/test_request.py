@@ -1,0 +1,169 @@
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.protocol.errors import RequestError
+from gossamer.protocol.request import decode_json, parse
+
+USER = {"role": "user", "content": "hi"}
+BASE = {"model": "m", "messages": [USER]}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def refused(tree, **options) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        parse(tree, **options)
+    return caught.value
+
+
+def call(call_id="f:0", name="f", arguments="{}"):
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def calling(*calls, **extra):
+    return {"role": "assistant", "content": None, "reasoning_content": "", "tool_calls": list(calls), **extra}
+
+
+def result(call_id="f:0"):
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+def test_defaults():
+    request = parse(BASE)
+    assert (request.temperature, request.top_p, request.max_tokens, request.seed) == (1.0, 0.95, None, None)
+    assert (request.stream, request.include_usage, request.tool_choice) == (False, False, "auto")
+    assert (request.parallel_tool_calls, request.stop, request.response_format) == (True, (), None)
+
+
+def test_max_completion_tokens_wins():
+    assert parse({**BASE, "max_tokens": 5}).max_tokens == 5
+    assert parse({**BASE, "max_tokens": 5, "max_completion_tokens": 7}).max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [
+        ({"model": ""}, "model"),
+        ({"model": 3}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": {}}, "messages"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": 1.0}, "seed"),
+        ({"stop": ["a"] * 6}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"stop": "x" * 33}, "stop"),
+        ({"stop": "é" * 17}, "stop"),
+        ({"stop": [1]}, "stop"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"other": 1}}, "stream_options.other"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ],
+)
+def test_bad_values_are_named(extra, param):
+    error = refused({**BASE, **extra})
+    assert error.param == param
+    assert error.status == 400
+    assert error.body()["error"] == {
+        "message": error.message,
+        "type": "invalid_request_error",
+        "param": param,
+        "code": error.code,
+    }
+
+
+def test_stop_is_one_string_or_several():
+    assert parse({**BASE, "stop": "a"}).stop == ("a",)
+    assert parse({**BASE, "stop": ["a", "b", "a"]}).stop == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nan", b'{"a": NaN}', b'{"a": 1e999}', b'"\xff"', b'"\\ud800"', b"[" * 100_000, b"{} x"],
+)
+def test_bodies_that_are_not_json(body):
+    with pytest.raises(RequestError) as caught:
+        decode_json(body)
+    assert caught.value.code == "invalid_json"
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_decode_or_are_refused(body):
+    with contextlib.suppress(RequestError):
+        decode_json(body)
+
+
+@given(
+    JSON,
+    st.sampled_from(
+        ["messages", "tools", "stop", "response_format", "tool_choice", "stream_options", "model"]
+    ),
+)
+def test_any_json_is_parsed_or_refused(tree, field):
+    for candidate in (
+        tree,
+        {**BASE, field: tree},
+        {**BASE, "messages": [{"role": "assistant", "tool_calls": tree}]},
+    ):
+        with contextlib.suppress(RequestError):
+            parse(candidate)
+
+
+def test_results_must_answer_their_calls():
+    good = [USER, calling(call("a"), call("b")), result("b"), result("a"), USER]
+    assert len(parse({**BASE, "messages": good}).messages) == 5
+    error = refused({**BASE, "messages": [USER, calling(call("a"), call("b"), call("c")), result("b"), USER]})
+    assert error.param == "messages[1].tool_calls"
+    assert "did not have response messages: a, c (message at index 1)" in error.message
+    error = refused({**BASE, "messages": [USER, calling(call("a"))]})
+    assert "did not have response messages: a" in error.message
+
+
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ([USER, result("a")], "matches no call"),
+        ([result("a")], "matches no call"),
+        ([USER, calling(call("a")), result("x")], "matches no call"),
+        ([USER, calling(call("a")), result("a"), result("a")], "is answered twice"),
+        ([USER, calling(call("a")), result("a"), USER, result("a")], "matches no call"),
+    ],
+)
+def test_stray_results_are_refused(messages, fault):
+    error = refused({**BASE, "messages": messages})
+    assert error.param == f"messages[{len(messages) - 1}].tool_call_id"
+    assert fault in error.message
+
+
+def test_reasoning_must_come_back_with_calls():
+    bare = calling(call())
+    del bare["reasoning_content"]
+    tree = {**BASE, "messages": [USER, bare, result(), USER]}
+    error = refused(tree)
+    assert error.message == (
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"
+    )
+    assert error.code == "reasoning_content_missing"
+    assert parse(tree, passback="allow").messages[1].reasoning is None
+    # Empty is what the model said; missing is what the client lost.
+    assert parse({**BASE, "messages": [USER, calling(call()), result()]}).messages[1].reasoning == ""
+
+
+def test_only_the_last_message_can_be_continued():
+    half = {"role": "assistant", "content": "Once", "partial": True}
+    assert parse({**BASE, "messages": [USER, half]}).messages[-1].partial
+    assert refused({**BASE, "messages": [half, USER]}).param == "messages[0].partial"
