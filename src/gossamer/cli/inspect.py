@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.config import compare, count, hf, presets
+from gossamer.cli.tables import inventory_lines
+from gossamer.config import count, hf, presets
 from gossamer.config.model import ConfigError, ModelConfig
 from gossamer.records import inventory as records
 
 if TYPE_CHECKING:
+    from gossamer.config import compare
     from gossamer.records.inventory import Comparison, Inventory
 
 MAX_LISTED = 20
@@ -63,9 +65,8 @@ def inspect(
 
         sys.stdout.write(encode(found).decode())
     else:
-        from gossamer.cli.tables import show_inventory
-
-        show_inventory(found)
+        for line in inventory_lines(found):
+            print(line)
     return 0 if found.comparison is None or found.comparison.is_complete else 1
 
 
@@ -105,6 +106,7 @@ def check_folder(config: ModelConfig, folder: Path) -> tuple[ModelConfig, Compar
         The config as the files store it (packed experts or not), and the comparison.
     """
     from gossamer.checkpoint import CheckpointReader
+    from gossamer.config import compare
 
     with CheckpointReader.open(folder) as reader:
         infos = list(reader.infos())
@@ -144,7 +146,6 @@ def describe(
 ) -> Inventory:
     """The counts of a config as an inventory record."""
     sums = count.summary(config, context=context)
-    vision = sum(sums.component(name).num_parameters for name in ("vision_tower",))
     return records.Inventory(
         name=config.name,
         source=source,
@@ -157,8 +158,9 @@ def describe(
         num_tensors_high=sums.num_tensors_high,
         unsettled_tensors=sums.unsettled,
         num_parameters=sums.num_parameters,
+        num_unsettled_parameters=sums.num_unsettled_parameters,
         num_active_parameters=sums.num_active_parameters,
-        num_vision_parameters=vision,
+        num_vision_parameters=sums.component("vision_tower").num_parameters,
         num_bytes=sums.num_bytes,
         num_packed_bytes=sums.num_packed_bytes,
         components=tuple(_component(row) for row in sums.components),

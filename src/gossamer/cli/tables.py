@@ -1,42 +1,57 @@
-"""Terminal tables of an inventory record.  rich is imported here, so only where a table is shown."""
+"""Inventory records as plain text.
+
+Plain because importing a table renderer takes longer than these commands may take altogether, and
+because text that is the same in a terminal, a pipe and the documentation can be tested.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
     from gossamer.records.inventory import Comparison, Inventory
 
 SCALES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 BYTE_SCALES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+Row = tuple[str, ...]
 
 
-def show_inventory(found: Inventory) -> None:
-    """Print headline, components, costs, and the comparison with the files when there is one."""
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{found.name}[/bold]  family {found.family}, {found.num_layers} layers: "
-        f"{found.num_kda_layers} KDA, {found.num_full_attention_layers} full attention"
+def inventory_lines(found: Inventory) -> Iterator[str]:
+    """Headline, components, costs, the comparison with the files and the tensor list, where present."""
+    yield (
+        f"{found.name}: family {found.family}, {found.num_layers} layers "
+        f"({found.num_kda_layers} KDA, {found.num_full_attention_layers} full attention)"
     )
-    console.print(_headline(found))
-    console.print(_components(found))
+    yield ""
+    yield from aligned(_headline(found), right={1})
+    yield ""
+    yield from aligned(_components(found), right={1, 2, 3, 4})
     if found.unsettled_tensors:
-        console.print("unsettled (no source says whether these exist; sums include them):")
-        for pattern in found.unsettled_tensors:
-            console.print(f"  {pattern}", markup=False)
+        yield ""
+        yield "unsettled: no source says whether these exist (sums include them)"
+        yield from (f"  {pattern}" for pattern in found.unsettled_tensors)
     if found.unknown_config_keys:
-        console.print("config keys that are kept but not understood:")
-        for key in found.unknown_config_keys:
-            console.print(f"  {key}", markup=False)
+        yield ""
+        yield "config keys that are kept but not understood"
+        yield from (f"  {key}" for key in found.unknown_config_keys)
     if found.comparison is not None:
-        _show_comparison(console, found.comparison)
-    if found.tensors is not None:
-        for tensor in found.tensors:
-            mark = "  (unsettled)" if tensor.is_optional else ""
-            print(f"{tensor.name}  {tensor.dtype}  {list(tensor.shape)}{mark}")
+        yield ""
+        yield from _comparison(found.comparison)
+    for tensor in found.tensors or ():
+        mark = "  (unsettled)" if tensor.is_optional else ""
+        yield f"{tensor.name}  {tensor.dtype}  {list(tensor.shape)}{mark}"
+
+
+def aligned(rows: list[Row], *, right: set[int]) -> Iterator[str]:
+    """Rows as columns, two spaces apart; the columns in ``right`` are aligned to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
 
 
 def short(value: float, scales: tuple[tuple[float, str], ...] = SCALES, digits: int = 2) -> str:
@@ -47,97 +62,82 @@ def short(value: float, scales: tuple[tuple[float, str], ...] = SCALES, digits: 
     return f"{value:,.0f}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, column in enumerate(columns):
-        is_number = 0 < i and column != "basis" and column != "note"
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
-    return table
-
-
-def _headline(found: Inventory) -> Table:
+def _headline(found: Inventory) -> list[Row]:
     basis = found.basis
-    table = _table("quantity", "value", "basis", "note")
     tensors = (
         f"{found.num_tensors_high:,}"
         if found.num_tensors is not None
         else f"{found.num_tensors_low:,}-{found.num_tensors_high:,}"
     )
-    table.add_row("tensors", tensors, basis["num_tensors"], "")
-    table.add_row(
-        "parameters", f"{found.num_parameters:,}", basis["num_parameters"], _billions(found.num_parameters)
-    )
-    table.add_row(
-        "active per token",
-        f"{found.num_active_parameters:,}",
-        basis["num_active_parameters"],
-        f"{_billions(found.num_active_parameters)}, input embedding excluded",
-    )
-    if found.num_vision_parameters:
-        vision = found.num_vision_parameters
-        table.add_row("vision tower", f"{vision:,}", basis["num_vision_parameters"], f"{vision / 1e6:.1f} M")
-    table.add_row(
-        "bytes on disk", f"{found.num_bytes:,}", basis["num_bytes"], short(found.num_bytes, BYTE_SCALES, 4)
-    )
+    total, active, vision = found.num_parameters, found.num_active_parameters, found.num_vision_parameters
+    unsettled = found.num_unsettled_parameters
+    doubt = f", of which {unsettled:,} unsettled" if unsettled else ""
+    rows: list[Row] = [
+        ("quantity", "value", "basis", "note"),
+        ("tensors", tensors, basis["num_tensors"], ""),
+        ("parameters", f"{total:,}", basis["num_parameters"], _billions(total) + doubt),
+        (
+            "active per token",
+            f"{active:,}",
+            basis["num_active_parameters"],
+            f"{_billions(active)}, input embedding excluded",
+        ),
+    ]
+    if vision:
+        note = f"{vision / 1e6:.1f} M"
+        rows.append(("vision tower", f"{vision:,}", basis["num_vision_parameters"], note))
+    size = found.num_bytes
+    rows.append(("bytes on disk", f"{size:,}", basis["num_bytes"], short(size, BYTE_SCALES, 4)))
+    return rows + _costs(found)
+
+
+def _costs(found: Inventory) -> list[Row]:
+    basis = found.basis
+    rows: list[Row] = []
     for label, field, sizes in (
-        ("latent KV", "latent_bytes_per_token", found.latent_bytes_per_token),
-        ("indexer keys", "indexer_bytes_per_token", found.indexer_bytes_per_token),
+        ("latent KV B/token", "latent_bytes_per_token", found.latent_bytes_per_token),
+        ("indexer keys B/token", "indexer_bytes_per_token", found.indexer_bytes_per_token),
     ):
         if sizes:
             others = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if name != "bf16")
-            table.add_row(f"{label} B/token", f"{sizes['bf16']:,}", basis[field], f"bf16; {others}")
+            rows.append((label, f"{sizes['bf16']:,}", basis[field], f"BF16; {others}"))
     state = found.state_bytes_per_sequence
-    table.add_row(
-        "KDA state B/sequence",
-        f"{state['f32']:,}",
-        basis["state_bytes_per_sequence"],
-        f"f32 state; bf16 {state['bf16']:,}",
-    )
+    note = f"F32 state, BF16 tails; BF16 state {state['bf16']:,}"
+    rows.append(("KDA state B/sequence", f"{state['f32']:,}", basis["state_bytes_per_sequence"], note))
     flops = found.flops_per_token
-    table.add_row(
-        "FLOPs per token",
-        short(flops.total),
-        basis["flops_per_token"],
+    note = (
         f"at {flops.context:,} tokens: linear {short(flops.linear)}, attention {short(flops.attention)}, "
-        f"indexer {short(flops.indexer)}, KDA {short(flops.kda)}",
+        f"indexer {short(flops.indexer)}, KDA {short(flops.kda)}"
     )
-    return table
+    rows.append(("FLOPs per token", f"{flops.total:,}", basis["flops_per_token"], note))
+    return rows
 
 
 def _billions(value: int) -> str:
     return f"{value / 1e9:,.2f} B" if value >= 1e9 else short(value)
 
 
-def _components(found: Inventory) -> Table:
-    table = _table("component", "tensors", "parameters", "active", "bytes")
+def _components(found: Inventory) -> list[Row]:
+    rows: list[Row] = [("component", "tensors", "parameters", "active", "bytes")]
     for row in found.components:
-        table.add_row(
-            row.name,
-            f"{row.num_tensors:,}",
-            f"{row.num_parameters:,}",
-            f"{row.num_active_parameters:,}",
-            f"{row.num_bytes:,}",
-        )
-    return table
+        numbers = (row.num_tensors, row.num_parameters, row.num_active_parameters, row.num_bytes)
+        rows.append((row.name, *(f"{number:,}" for number in numbers)))
+    return rows
 
 
-def _show_comparison(console: Console, result: Comparison) -> None:
+def _comparison(result: Comparison) -> Iterator[str]:
     verdict = "complete" if result.is_complete else "NOT COMPLETE"
-    console.print(
-        f"[bold]files[/bold] (measured): {verdict}; {result.num_tensors:,} tensors, "
-        f"{result.num_bytes:,} bytes in {result.num_files} file(s); {result.num_missing:,} missing, "
-        f"{result.num_differing:,} differing, {result.num_extra:,} extra"
+    yield (
+        f"files (measured): {verdict}; {result.num_tensors:,} tensors, {result.num_bytes:,} bytes in "
+        f"{result.num_files} file(s); {result.num_missing:,} missing, {result.num_differing:,} differing, "
+        f"{result.num_extra:,} extra"
     )
+    differing = [f"{d.name}: expected {d.expected}, found {d.found}" for d in result.differing]
     for title, total, names in (
         ("missing", result.num_missing, list(result.missing)),
-        (
-            "differing",
-            result.num_differing,
-            [f"{d.name}: expected {d.expected}, found {d.found}" for d in result.differing],
-        ),
+        ("differing", result.num_differing, differing),
         ("extra", result.num_extra, list(result.extra)),
     ):
-        for name in names:
-            console.print(f"  {title}: {name}", markup=False)
+        yield from (f"  {title}: {name}" for name in names)
         if total > len(names):
-            console.print(f"  {title}: {total - len(names):,} more")
+            yield f"  {title}: {total - len(names):,} more"

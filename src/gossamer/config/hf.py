@@ -55,7 +55,8 @@ def read(path: str | os.PathLike[str]) -> ModelConfig:
         tree = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
         return parse(tree, name=file.resolve().parent.name)
     except json.JSONDecodeError as error:
-        cut = " (the file ends early)" if error.pos >= len(text.rstrip()) else ""
+        body = text.rstrip()
+        cut = " (the file ends early)" if error.pos >= len(body) or not body.endswith("}") else ""
         raise ConfigError(f"{file}: not JSON: {error.msg} at line {error.lineno}{cut}") from None
     except RecursionError:
         raise ConfigError(f"{file}: not a model config: nested too deeply") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 
 from gossamer.config import hf
 from gossamer.config.model import ConfigError, ModelConfig
 
+FOLDER = Path(__file__).with_name("presets")
 NAMES = ("k3.1-pro", "k3", "kimi-linear-48b", "nano", "debug")
 
 
@@ -19,5 +20,5 @@ def load(name: str) -> ModelConfig:
     """
     if name not in NAMES:
         raise ConfigError(f"no preset {name!r}; there are {', '.join(NAMES)}")
-    text = (files("gossamer.config") / "presets" / f"{name}.json").read_text(encoding="utf-8")
+    text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     return hf.parse(json.loads(text), name=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gossamer.records.envelope import Count, Record, Text, Time, Value
 
 
-class Machine(Value, frozen=True, kw_only=True):
+class Machine(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Where the run took place; a figure means nothing without it."""
 
     cpu: Text

@@ -84,6 +84,8 @@ class Inventory(Record, frozen=True, kw_only=True, tag="gossamer.inventory/1"):
     num_tensors_high: Count
     unsettled_tensors: tuple[str, ...]
     num_parameters: Count
+    num_unsettled_parameters: Count
+    """The part of num_parameters in unsettled tensors."""
     num_active_parameters: Count
     """Per text token; the input embedding, a row lookup, is not counted."""
     num_vision_parameters: Count
