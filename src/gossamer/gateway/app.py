@@ -115,10 +115,10 @@ class _Guarded:
         except ClientDisconnect:
             return
         except ApiError as error:
-            LOG.info("%s refused status=%d code=%s", scope["path"], error.status, error.code)
+            LOG.info("%a refused status=%d code=%s", scope["path"], error.status, error.code)
             response = JSONResponse(error.body(), status_code=error.status)
         except Exception as error:
-            LOG.error("%s failed %s", scope["path"], place_of(error))
+            LOG.error("%a failed %s", scope["path"], place_of(error))
             response = JSONResponse(ApiError("internal error", code="internal_error").body(), status_code=500)
         await response(scope, receive, send)
 

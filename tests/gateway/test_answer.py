@@ -1,0 +1,218 @@
+"""The relay driven over bare ASGI, where the test decides when the client leaves."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from gateway.scripted import ScriptedUpstream
+from gossamer.gateway.answer import Answer
+from gossamer.protocol import sse
+from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.events import ContentDelta, Finish, ReasoningDelta, Usage
+from gossamer.protocol.request import parse
+
+HANG = ScriptedUpstream.HANG
+USAGE = Usage(prompt_tokens=1, completion_tokens=2)
+CANARY = "canary-7391"
+WHOLE = [ReasoningDelta(CANARY), ContentDelta(CANARY), USAGE, Finish("stop")]
+
+
+class Client:
+    """The other end of one ASGI exchange."""
+
+    def __init__(self, *, fail_send_after: int | None = None):
+        self.leave = asyncio.Event()
+        self.sent: list[dict] = []
+        self.got_some = asyncio.Event()
+        self._fail_after = fail_send_after
+
+    async def receive(self):
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        if self._fail_after is not None and len(self.sent) >= self._fail_after:
+            raise OSError("connection lost")
+        self.sent.append(message)
+        if message.get("body"):
+            self.got_some.set()
+
+    @property
+    def status(self):
+        return self.sent[0]["status"]
+
+    @property
+    def body(self):
+        return b"".join(m.get("body", b"") for m in self.sent)
+
+    @property
+    def complete(self):
+        return self.sent[-1]["type"] == "http.response.body" and not self.sent[-1].get("more_body", False)
+
+    def events(self):
+        decoder = sse.Decoder()
+        return [e.data if e.data == sse.DONE else json.loads(e.data) for e in decoder.feed(self.body)]
+
+
+def start(client, upstream, *, stream=True, closing=None):
+    request = parse({"model": "m", "messages": [{"role": "user", "content": CANARY}], "stream": stream})
+    answer = Answer(request, upstream, request_id="r1", closing=closing or asyncio.Event())
+    return asyncio.create_task(answer({}, client.receive, client.send))
+
+
+def run(scenario):
+    asyncio.run(asyncio.wait_for(scenario(), timeout=30))
+
+
+def test_a_stream_ends_with_done():
+    async def scenario():
+        client, upstream = Client(), ScriptedUpstream(WHOLE)
+        await start(client, upstream)
+        assert client.status == 200
+        assert client.complete
+        events = client.events()
+        assert events[-1] == sse.DONE
+        assert events[-2]["choices"][0]["finish_reason"] == "stop"
+        assert upstream.closed.is_set()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_refusal_before_the_first_event_has_its_own_status(stream):
+    async def scenario():
+        client = Client()
+        await start(
+            client,
+            ScriptedUpstream([RequestError("too long", code="context_length_exceeded")]),
+            stream=stream,
+        )
+        assert client.status == 400
+        assert json.loads(client.body)["error"]["code"] == "context_length_exceeded"
+        assert client.complete
+
+    run(scenario)
+
+
+def test_an_error_mid_stream_is_an_event_and_ends_the_stream():
+    async def scenario():
+        client = Client()
+        await start(client, ScriptedUpstream([ContentDelta("a"), ApiError("broke", code="engine_error")]))
+        assert client.status == 200
+        assert client.complete
+        assert client.events()[-1] == {
+            "error": {"message": "broke", "type": "server_error", "param": None, "code": "engine_error"}
+        }
+
+    run(scenario)
+
+
+def test_an_error_after_events_of_a_whole_answer_still_has_a_status():
+    async def scenario():
+        client = Client()
+        await start(
+            client, ScriptedUpstream([ContentDelta("a"), ApiError("broke", status=502)]), stream=False
+        )
+        assert client.status == 502
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_bug_is_told_without_its_text(stream, caplog):
+    async def scenario():
+        client = Client()
+        await start(client, ScriptedUpstream([ContentDelta("a"), KeyError(CANARY)]), stream=stream)
+        assert b"internal error; request id r1" in client.body
+        assert CANARY.encode() not in client.body
+        assert client.complete
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario)
+    assert "outcome=KeyError@scripted.py:" in caplog.text
+    assert CANARY not in caplog.text
+
+
+def test_an_upstream_that_stops_without_finishing_is_an_error():
+    async def scenario():
+        client = Client()
+        await start(client, ScriptedUpstream([ContentDelta("a")]))
+        assert client.events()[-1]["error"]["code"] == "upstream_incomplete"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("script", [[HANG], [ContentDelta("a"), HANG]])
+def test_a_client_that_leaves_cancels_the_upstream(stream, script):
+    async def scenario():
+        client, upstream = Client(), ScriptedUpstream(script)
+        task = start(client, upstream, stream=stream)
+        if stream and len(script) > 1:
+            await client.got_some.wait()
+        await asyncio.sleep(0)
+        client.leave.set()
+        await task
+        assert upstream.closed.is_set()
+        assert b"error" not in client.body
+
+    run(scenario)
+
+
+def test_a_send_that_fails_cancels_the_upstream():
+    async def scenario():
+        client = Client(fail_send_after=2)
+        upstream = ScriptedUpstream([ContentDelta("a")] * 50)
+        await start(client, upstream)
+        assert upstream.closed.is_set()
+        assert upstream.num_sent < 5
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_closes_ends_the_answer_with_an_error(stream):
+    async def scenario():
+        client, closing = Client(), asyncio.Event()
+        upstream = ScriptedUpstream([ContentDelta("a"), HANG])
+        task = start(client, upstream, stream=stream, closing=closing)
+        if stream:
+            await client.got_some.wait()
+        await asyncio.sleep(0)
+        closing.set()
+        await task
+        assert upstream.closed.is_set()
+        assert client.complete
+        last = client.events()[-1] if stream else json.loads(client.body)
+        assert last["error"]["code"] == "server_shutdown"
+        assert client.status == (200 if stream else 503)
+
+    run(scenario)
+
+
+def test_cancelling_the_task_closes_the_upstream():
+    async def scenario():
+        client, upstream = Client(), ScriptedUpstream([ContentDelta("a"), HANG])
+        task = start(client, upstream)
+        await client.got_some.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert upstream.closed.is_set()
+
+    run(scenario)
+
+
+def test_the_log_holds_counts_and_no_text(caplog):
+    async def scenario():
+        await start(Client(), ScriptedUpstream(WHOLE))
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario)
+    assert (
+        "chat id=r1 model=m stream=True outcome=ok finish=stop prompt_tokens=1 completion_tokens=2"
+        in caplog.text
+    )
+    assert CANARY not in caplog.text
