@@ -204,6 +204,7 @@ def test_optional_objects_may_be_absent_or_null(gone, how):
             "num_hidden_layers must be a positive integer, got None",
         ),
         (("text_config", "rms_norm_eps"), "1e-5", "must be a finite number"),
+        (("text_config", "rms_norm_eps"), 10**400, r"must be a finite number, got 1000.*\.\.\."),
         (("text_config", "rms_norm_eps"), float("inf"), "must be a finite number, got inf"),
         (("text_config", "latent_moe_use_norm"), 1, "must be true or false, got 1"),
         (("text_config", "hidden_act"), "gelu", "hidden_act must be 'situ' or 'silu', got 'gelu'"),
@@ -292,6 +293,7 @@ def test_another_architecture_is_refused_by_name():
         (b"[1, 2]", "a config is a JSON object, got list"),
         (b'{"hidden_size": NaN}', "NaN is not a JSON number"),
         (b'{"a": 1, "a": 2}', "'a' stands twice"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not a model config: Exceeds the limit"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )

@@ -143,9 +143,9 @@ def test_request_log_names_cannot_hold_prose(field):
 
 def test_assignment_propensity_must_be_that_of_the_arm():
     tree = trees("assignment")[0]
-    with pytest.raises(RecordError, match="propensity 0.5 of arm 'candidate'"):
+    with pytest.raises(RecordError, match=r"propensity 0\.5 of arm 'candidate'"):
         envelope.convert(tree | {"propensity": 0.5}, Assignment)
-    with pytest.raises(RecordError, match="sum to 0.55"):
+    with pytest.raises(RecordError, match=r"sum to 0\.55"):
         envelope.convert(tree | {"probabilities": {"control": 0.5, "candidate": 0.05}}, Assignment)
     with pytest.raises(RecordError, match="propensity"):
         envelope.convert(tree | {"propensity": 0.0}, Assignment)

@@ -39,7 +39,13 @@ def build() -> App:
 
     # Flags have no --no-x twin: every one of them is off unless given.
     flags = Parameter(negative=())
-    app = App(name="gossamer", help=SUMMARY, version=__version__, default_parameter=flags)
+    app = App(
+        name="gossamer",
+        help=SUMMARY,
+        version=__version__,
+        default_parameter=flags,
+        suppress_keyboard_interrupt=False,
+    )
     for name, (path, help_text) in COMMANDS.items():
         # A path that leads to an App brings its own help; giving it twice is an error in cyclopts.
         is_app = path.endswith(":app")

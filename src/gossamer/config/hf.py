@@ -8,14 +8,15 @@ Reading never loses a key: what is understood becomes a `ModelConfig`, the rest 
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from gossamer.config import fields, layers, writer
 from gossamer.config.fields import ABSENT, Field
+from gossamer.config.layers import brief
 from gossamer.config.model import (
     ConfigError,
     DSAConfig,
@@ -62,14 +63,17 @@ def read(path: str | os.PathLike[str]) -> ModelConfig:
         raise ConfigError(f"{file}: not a model config: nested too deeply") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+    except ValueError as error:
+        # Python refuses integers of thousands of digits.
+        raise ConfigError(f"{file}: not a model config: {error}") from None
 
 
 def write(config: ModelConfig, path: str | os.PathLike[str]) -> None:
-    """Write ``to_tree(config)`` as UTF-8 JSON to a file, or to config.json in a folder."""
+    """Write ``to_tree(config)`` as JSON to a file, or to config.json in a folder."""
     file = Path(path)
     if file.is_dir():
         file = file / FILE_NAME
-    file.write_text(json.dumps(to_tree(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(to_tree(config), indent=2) + "\n", encoding="utf-8")
 
 
 def parse(tree: dict[str, Any], *, name: str) -> ModelConfig:
@@ -148,7 +152,7 @@ class _Reader:
         path = writer.join(self.spelling[parent], key)
         value = holder.pop(key)
         if not isinstance(value, dict):
-            raise ConfigError(f"{path} must be an object, got {value!r}")
+            raise ConfigError(f"{path} must be an object, got {brief(value)}")
         self.sections[section] = dict(value)
         self.spelling[section] = path
         return self.sections[section]
@@ -200,7 +204,7 @@ def check(value: Any, kind: str, path: str) -> Any:
         return value
     if base == "count" and integer and value >= 0:
         return value
-    if base == "float" and (integer or isinstance(value, float)) and math.isfinite(value):
+    if base == "float" and (integer or isinstance(value, float)) and abs(value) <= sys.float_info.max:
         return float(value)
     if base == "bool" and isinstance(value, bool):
         return value
@@ -209,7 +213,7 @@ def check(value: Any, kind: str, path: str) -> Any:
     if base == "pair" and isinstance(value, list | tuple) and len(value) == 2:
         return tuple(check(item, "int", path) for item in value)
     raise ConfigError(
-        f"{path} must be {_KIND_NAMES[base]}{' or null' if kind[-1] == '?' else ''}, got {value!r}"
+        f"{path} must be {_KIND_NAMES[base]}{' or null' if kind[-1] == '?' else ''}, got {brief(value)}"
     )
 
 
@@ -256,7 +260,7 @@ def _check_required_values(reader: _Reader, text: dict[str, Any]) -> None:
     for key, wanted in fields.REQUIRED_VALUES.items():
         if key in text and text[key] != wanted:
             path = writer.join(reader.spelling["text"], key)
-            raise ConfigError(f"{path} is {text[key]!r}; only {wanted!r} is implemented")
+            raise ConfigError(f"{path} is {brief(text[key])}; only {wanted!r} is implemented")
 
 
 def _family(tree: dict[str, Any], plain: dict[str, Any], dsa: DSAConfig | None) -> Family:
@@ -335,16 +339,18 @@ def _read_quant(reader: _Reader) -> QuantConfig | None:
     where = reader.spelling["quant"]
     if found.get("format") != MXFP4_FORMAT:
         raise ConfigError(
-            f"{where}.format is {found.get('format')!r}; only {MXFP4_FORMAT!r} experts are implemented"
+            f"{where}.format is {brief(found.get('format'))}; only {MXFP4_FORMAT!r} experts are implemented"
         )
     size = _group_size(found)
     if size != 32:
-        raise ConfigError(f"{where}: group_size of the weights is {size!r}, but MXFP4 blocks hold 32 values")
+        raise ConfigError(
+            f"{where}: group_size of the weights is {brief(size)}, but MXFP4 blocks hold 32 values"
+        )
     ignore = found.pop("ignore", None)
     if ignore is None:
         return QuantConfig()
     if not isinstance(ignore, list) or not all(isinstance(item, str) for item in ignore):
-        raise ConfigError(f"{where}.ignore must be a list of strings, got {ignore!r}")
+        raise ConfigError(f"{where}.ignore must be a list of strings, got {brief(ignore)}")
     reader.spelling["quant.ignore"] = writer.join(where, "ignore")
     return QuantConfig(ignore=tuple(ignore))
 

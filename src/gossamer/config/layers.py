@@ -7,6 +7,12 @@ from typing import Any
 from gossamer.config.model import ConfigError
 
 
+def brief(value: Any) -> str:
+    """A value for an error message, cut so that the message stays one readable line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def check_list(value: Any, path: str) -> tuple[int, ...]:
     """A JSON list of integers as a tuple.
 
@@ -14,10 +20,10 @@ def check_list(value: Any, path: str) -> tuple[int, ...]:
         ConfigError: it is not a list, or an item is not an integer.
     """
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{path} must be a list of layer numbers, got {value!r}")
+        raise ConfigError(f"{path} must be a list of layer numbers, got {brief(value)}")
     for item in value:
         if not isinstance(item, int) or isinstance(item, bool):
-            raise ConfigError(f"{path} must hold integers, got {item!r}")
+            raise ConfigError(f"{path} must hold integers, got {brief(item)}")
     return tuple(value)
 
 
