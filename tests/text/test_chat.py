@@ -283,11 +283,43 @@ def test_an_image_becomes_its_block(byte_tokenizer):
 
 def test_images_and_media_must_match(byte_tokenizer):
     image = {"role": "user", "content": [{"type": "image"}]}
-    with pytest.raises(ChatFormatError, match=r"messages\[0\]\.content\[0\]: an image without its entry"):
+    with pytest.raises(ChatFormatError, match=r"media: 0 entries for 1 image parts"):
         chat.render([image], tokenizer=byte_tokenizer)
     media = [Media(width=1, height=1, num_tokens=1)] * 2
     with pytest.raises(ChatFormatError, match=r"media: 2 entries for 1 image parts"):
         chat.render([image], tokenizer=byte_tokenizer, media=media)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, -1, 1), (1, 1, 0)])
+def test_an_image_takes_some_room(sizes):
+    width, height, num_tokens = sizes
+    with pytest.raises(ChatFormatError, match="must be at least 1"):
+        Media(width=width, height=height, num_tokens=num_tokens)
+
+
+def test_an_image_stays_with_its_result_when_results_are_sorted(byte_tokenizer):
+    results = [
+        {
+            "role": "tool",
+            "tool_call_id": call_id,
+            "content": [{"type": "text", "text": call_id}, {"type": "image"}],
+        }
+        for call_id in "yx"
+    ]
+    media = [Media(width=1, height=1, num_tokens=1), Media(width=2, height=2, num_tokens=2)]
+    rendered = chat.render([TWO_CALLS, *results], tokenizer=byte_tokenizer, media=media)
+    text = byte_tokenizer.decode(rendered.ids)
+    assert text.index("x<|media_begin|>image 2x2") < text.index("y<|media_begin|>image 1x1")
+    assert rendered.media == (1, 0)
+
+
+def test_a_result_without_an_id_matches_no_call(byte_tokenizer):
+    calls = [{"id": "", "function": {"name": n, "arguments": "{}"}} for n in "fg"]
+    results = [{"role": "tool", "name": n, "content": n} for n in "gf"]
+    text = text_of(byte_tokenizer, [{"role": "assistant", "tool_calls": calls}, *results])
+    assert text.endswith(
+        message("g", role="tool", tool="g", index=1) + message("f", role="tool", tool="f", index=2)
+    )
 
 
 def test_generated_marks_what_the_model_writes(byte_tokenizer):
@@ -299,103 +331,6 @@ def test_generated_marks_what_the_model_writes(byte_tokenizer):
     )
     assert own.endswith("<|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>")
     assert len(rendered.generated) == len(rendered.ids)
-
-
-SYSTEM_TOOLS = {"role": "system", "tools": [WEATHER]}
-
-
-def assistant_call(**function):
-    return [{"role": "assistant", "tool_calls": [{"id": "x", "function": function}]}]
-
-
-@pytest.mark.parametrize(
-    ("conversation", "settings", "text"),
-    [
-        ("hi", {}, r"messages: expected a list, got str"),
-        (["hi"], {}, r"messages\[0\]: expected an object, got str"),
-        ([{"content": "x"}], {}, r"messages\[0\]\.role: expected one of .* got None"),
-        ([{"role": "user"}, {"role": "boss"}], {}, r"messages\[1\]\.role: .* got 'boss'"),
-        ([{"role": ["user"]}], {}, r"messages\[0\]\.role"),
-        (
-            [{"role": "user", "content": 3}],
-            {},
-            r"messages\[0\]\.content: expected text or a list of parts, got int",
-        ),
-        ([{"role": "user", "content": ["x"]}], {}, r"messages\[0\]\.content\[0\]\.type: .* got None"),
-        ([{"role": "user", "content": [{"type": "audio"}]}], {}, r"content\[0\]\.type: .* got 'audio'"),
-        ([{"role": "user", "content": [{"type": "text"}]}], {}, r"content\[0\]\.text: expected text"),
-        ([{"role": "user", "name": 3}], {}, r"messages\[0\]\.name: expected text, got int"),
-        (
-            [{"role": "assistant", "reasoning_content": []}],
-            {},
-            r"messages\[0\]\.reasoning_content: expected text",
-        ),
-        ([{"role": "tool", "tool_call_id": 1}], {}, r"messages\[0\]\.tool_call_id: expected text, got int"),
-        ([{"role": "user", "tools": [NEWS]}], {}, r"messages\[0\]\.tools: only a system message"),
-        (
-            [SYSTEM_TOOLS | {"content": "x"}],
-            {},
-            r"messages\[0\]\.content: a message with tools has no content",
-        ),
-        (
-            [SYSTEM_TOOLS, SYSTEM_TOOLS],
-            {},
-            r"messages\[1\]\.tools\[0\]\.function\.name: 'weather' is declared",
-        ),
-        ([SYSTEM_TOOLS], {"tools": [WEATHER]}, r"messages\[0\]\.tools\[0\].*already in tools\[0\]"),
-        ([], {"tools": [{"name": "x"}]}, r"tools\[0\]\.function: expected an object"),
-        ([], {"tools": [{"function": {"name": ""}}]}, r"tools\[0\]\.function\.name: expected a tool name"),
-        ([], {"tools": {}}, r"tools: expected a list, got dict"),
-        (
-            [],
-            {"tools": [{"function": {"name": "f", "x": float("nan")}}]},
-            r"tools\[0\]: not expressible as JSON",
-        ),
-        ([{"role": "user", "tool_calls": [1]}], {}, r"messages\[0\]\.tool_calls: only an assistant"),
-        (
-            [{"role": "assistant", "tool_calls": "f"}],
-            {},
-            r"messages\[0\]\.tool_calls: expected a list, got str",
-        ),
-        ([{"role": "assistant", "tool_calls": ["f"]}], {}, r"tool_calls\[0\]\.function: expected an object"),
-        (
-            assistant_call(arguments="{}"),
-            {},
-            r"tool_calls\[0\]\.function\.name: expected a tool name, got None",
-        ),
-        (
-            assistant_call(name="f", arguments=3),
-            {},
-            r"function\.arguments: expected JSON text or an object, got int",
-        ),
-        (
-            assistant_call(name="f", arguments={"a": float("inf")}),
-            {},
-            r"function\.arguments: not expressible",
-        ),
-        ([{"role": "user", "partial": True}], {}, r"messages\[0\]\.partial: only an assistant message"),
-        ([{"role": "assistant", "partial": 1}], {}, r"messages\[0\]\.partial: expected true or false, got 1"),
-        (
-            [{"role": "assistant", "partial": True}, {"role": "user"}],
-            {},
-            r"messages\[0\]\.partial: only the last",
-        ),
-        ([TWO_CALLS | {"partial": True}], {}, r"messages\[0\]\.tool_calls: a partial message is left open"),
-        ([], {"reasoning_effort": "huge"}, r"reasoning_effort: expected one of .* got 'huge'"),
-        ([], {"tool_choice": "required"}, r"tool_choice: 'required' needs at least one declared tool"),
-        ([], {"tool_choice": {"type": "function"}}, r"tool_choice: expected one of"),
-        ([], {"response_format": {"type": "xml"}}, r"response_format\.type: .* got 'xml'"),
-        ([], {"response_format": "json_object"}, r"response_format\.type: .* got 'json_object'"),
-        (
-            [],
-            {"response_format": {"type": "json_schema"}},
-            r"json_schema\.schema: expected an object, got NoneType",
-        ),
-    ],
-)
-def test_mistakes_are_named_by_message_and_key(byte_tokenizer, conversation, settings, text):
-    with pytest.raises(ChatFormatError, match=text):
-        chat.render(conversation, tokenizer=byte_tokenizer, **settings)
 
 
 def harmless(message, tools_seen):

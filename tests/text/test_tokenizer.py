@@ -133,6 +133,7 @@ def test_a_damaged_model_file_is_one_clear_error(tmp_path, lines, message):
         ('{"specials": {"[BOS]": 3}}', r"'\[BOS\]' has id 3, outside 256"),
         ('{"specials": {"[BOS]": 256, "[EOS]": 256}}', "share id 256"),
         ('{"specials": {}}', "no special tokens"),
+        ('{"specials": {"[BOS]": 2000000000}}', "at most 65536 are accepted"),
         ('{"specials": {"[BOS]": 256}, "digits": 2}', "digits must be 1 or 3, got 2"),
         ("{}", "nothing names the special tokens"),
     ],
@@ -168,6 +169,12 @@ def test_cut_loses_nothing_and_bounds_every_piece(runs):
     for piece in pieces:
         assert 0 < len(piece) <= pattern.MAX_CHUNK_CHARS
         assert all(len(run) <= pattern.MAX_RUN_CHARS for run in re.findall(r"\s+|\S+", piece))
+
+
+def test_a_long_run_is_cut_at_its_own_25000th_character():
+    text = "b " + "a" * 60_000 + " c"
+    assert [len(piece) for piece in pattern.cut(text)] == [25_002, 25_000, 10_002]
+    assert [len(piece) for piece in pattern.cut("a b " * 225_000)] == [400_000, 400_000, 100_000]
 
 
 def test_short_text_is_never_cut():

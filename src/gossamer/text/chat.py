@@ -5,6 +5,7 @@ opening of the assistant's answer. There is no beginning-of-sequence token. Fixe
 format: the model was trained on exactly these.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,6 +51,10 @@ class Media:
     height: int
     num_tokens: int
 
+    def __post_init__(self):
+        if min(self.width, self.height, self.num_tokens) < 1:
+            raise ChatFormatError(f"media: sizes and num_tokens must be at least 1, got {self}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
@@ -77,11 +82,14 @@ class Rendered:
         ids: all token ids.
         segments: the same, by segment.
         start: which channel the model writes to next; the start state for the parser.
+        media: indices into the given media in the order in which their blocks stand in `ids`; sorting tool
+            results may change it.
     """
 
     ids: tuple[int, ...]
     segments: tuple[Segment, ...]
     start: Literal["think", "response", "message"]
+    media: tuple[int, ...]
 
     @property
     def generated(self) -> tuple[bool, ...]:
@@ -112,7 +120,7 @@ def render(
         response_format: an object of type text, json_object or json_schema.
         thinking: False leaves the think blocks and the effort out.
         add_generation_prompt: open the assistant's next message, unless the last one is partial.
-        media: one entry per image part, in order.
+        media: one entry per image part, in the order of the conversation.
 
     Raises:
         ChatFormatError: something the format cannot express, named by message index and key.
@@ -124,7 +132,13 @@ def render(
         tool_choice=tool_choice,
         response_format=response_format,
     )
-    writer = _Writer(tokenizer, thinking=thinking, media=media)
+    num_images = [_num_images(message) for message in conversation]
+    if sum(num_images) != len(media):
+        raise ChatFormatError(
+            f"media: {len(media)} entries for {sum(num_images)} image parts in the messages"
+        )
+    first_media = [0, *itertools.accumulate(num_images)]
+    writer = _Writer(tokenizer, thinking=thinking, media=media, first_media=first_media)
     if tools:
         writer.prompt(_tool_declare(tools, _TOOLS_HEAD))
     if thinking and reasoning_effort is not None:
@@ -132,25 +146,26 @@ def render(
     partial = conversation[-1] if conversation and conversation[-1].get("partial") else None
     for index, message in _in_call_order(conversation[:-1] if partial else conversation):
         writer.message(index, message)
-    if tool_choice in _TOOL_CHOICE:
-        writer.prompt(_system("tool-choice", _TOOL_CHOICE[tool_choice]))
+    writer.prompt(_tool_choice(tool_choice))
     writer.prompt(_response_format(response_format))
     if partial is not None:
         writer.partial(len(conversation) - 1, partial)
     elif add_generation_prompt:
-        writer.prompt(open_tag("message", [("role", "assistant")]))
-        writer.open_channel("think" if thinking else "response")
+        writer.generation_prompt()
     return writer.finish()
 
 
 class _Writer:
     """Collects segments and remembers what tool results need: the calls they answer."""
 
-    def __init__(self, tokenizer: Tokenizer, *, thinking: bool, media: Sequence[Media]):
+    def __init__(
+        self, tokenizer: Tokenizer, *, thinking: bool, media: Sequence[Media], first_media: Sequence[int]
+    ):
         self._tokenizer = tokenizer
         self._thinking = thinking
         self._media = media
-        self._num_media = 0
+        self._first_media = first_media
+        self._media_order: list[int] = []
         self._segments: list[Segment] = []
         self._calls: Sequence[Mapping[str, Any]] = ()
         self._num_results = 0
@@ -172,7 +187,11 @@ class _Writer:
             self.prompt(self._content(index, message))
             self.prompt(_end_message())
 
-    def open_channel(self, channel: Literal["think", "response"]) -> None:
+    def generation_prompt(self) -> None:
+        self.prompt(open_tag("message", [("role", "assistant")]))
+        self._open_channel("think" if self._thinking else "response")
+
+    def _open_channel(self, channel: Literal["think", "response"]) -> None:
         self.prompt(open_tag(channel))
         self._start = channel
 
@@ -180,21 +199,21 @@ class _Writer:
         """Leave the message open: in its response, or in its thought while it has no content at all."""
         self.prompt(open_tag("message", _role(message)))
         if self._thinking:
-            self.open_channel("think")
+            self._open_channel("think")
             self.prompt(_text(_reasoning(message)))
             if message.get("content") is None:
                 return
             self.prompt(close_tag("think"))
-        self.open_channel("response")
+        self._open_channel("response")
         self.prompt(self._content(index, message))
 
     def finish(self) -> Rendered:
-        if self._num_media != len(self._media):
-            raise ChatFormatError(
-                f"media: {len(self._media)} entries for {self._num_media} image parts in the messages"
-            )
-        ids = tuple(token_id for segment in self._segments for token_id in segment.ids)
-        return Rendered(ids=ids, segments=tuple(self._segments), start=self._start)
+        return Rendered(
+            ids=tuple(token_id for segment in self._segments for token_id in segment.ids),
+            segments=tuple(self._segments),
+            start=self._start,
+            media=tuple(self._media_order),
+        )
 
     def _assistant(self, index: int, message: Message) -> None:
         self._calls = message.get("tool_calls") or ()
@@ -234,17 +253,14 @@ class _Writer:
         if content is None or isinstance(content, str):
             yield from _text(content or "")
             return
-        for number, part in enumerate(content):
+        which = self._first_media[index]
+        for part in content:
             if part["type"] == "text":
                 yield from _text(part["text"])
-            elif self._num_media == len(self._media):
-                raise ChatFormatError(
-                    f"messages[{index}].content[{number}]: an image without its entry in media "
-                    f"({len(self._media)} given)"
-                )
-            else:
-                yield from _media_block(self._media[self._num_media])
-                self._num_media += 1
+                continue
+            self._media_order.append(which)
+            yield from _media_block(self._media[which])
+            which += 1
 
     def _generated(self, pieces: Iterable[Piece]) -> None:
         self._write(pieces, generated=True)
@@ -290,6 +306,11 @@ def _tool_declare(tools: Sequence[Mapping[str, Any]], head: str) -> list[Piece]:
     return _system("tool-declare", head + _fenced(tools))
 
 
+def _tool_choice(tool_choice: str | None) -> list[Piece]:
+    body = _TOOL_CHOICE.get(tool_choice or "auto")
+    return _system("tool-choice", body) if body else []
+
+
 def _response_format(response_format: Mapping[str, Any] | None) -> list[Piece]:
     kind = response_format.get("type") if response_format else None
     if response_format is None or kind in (None, "text"):
@@ -330,6 +351,13 @@ def _arguments(arguments: str | Mapping[str, Any] | None) -> Iterator[Piece]:
         yield from close_tag("argument")
 
 
+def _num_images(message: Message) -> int:
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return 0
+    return sum(part["type"] != "text" for part in content)
+
+
 def _media_block(media: Media) -> list[Piece]:
     return [
         Piece(specials.MEDIA_BEGIN, control=True),
@@ -357,7 +385,7 @@ def _in_call_order(conversation: Sequence[Message]) -> Iterator[tuple[int, Messa
         if message["role"] == "assistant":
             calls = {}
             for position, call in enumerate(message.get("tool_calls") or ()):
-                if call.get("id") is not None:
+                if call.get("id"):
                     calls.setdefault(call["id"], (position, call["function"]["name"]))
         yield index, message
     yield from _ordered_run(run, calls)

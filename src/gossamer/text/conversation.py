@@ -97,21 +97,26 @@ def _check_tool_calls(message: Mapping[str, Any], where: str) -> None:
             f"{where}.tool_calls: a partial message is left open and cannot hold tool calls"
         )
     for index, call in enumerate(calls):
-        spot = f"{where}.tool_calls[{index}]"
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(function, Mapping):
-            raise ChatFormatError(f"{spot}.function: expected an object, got {type(function).__name__}")
-        if not isinstance(call.get("id", ""), str | None):
-            raise ChatFormatError(f"{spot}.id: expected text, got {type(call['id']).__name__}")
-        name, arguments = function.get("name"), function.get("arguments")
-        if not isinstance(name, str) or not name:
-            raise ChatFormatError(f"{spot}.function.name: expected a tool name, got {name!r}")
-        if isinstance(arguments, Mapping):
-            _check_json(arguments, f"{spot}.function.arguments")
-        elif not isinstance(arguments, str | None):
-            raise ChatFormatError(
-                f"{spot}.function.arguments: expected JSON text or an object, got {type(arguments).__name__}"
-            )
+        _check_call(call, f"{where}.tool_calls[{index}]")
+
+
+def _check_call(call: Any, where: str) -> None:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise ChatFormatError(f"{where}.function: expected an object, got {type(function).__name__}")
+    if not isinstance(call.get("id", ""), str | None):
+        raise ChatFormatError(f"{where}.id: expected text, got {type(call['id']).__name__}")
+    name, arguments = function.get("name"), function.get("arguments")
+    if not isinstance(name, str) or not name:
+        raise ChatFormatError(f"{where}.function.name: expected a tool name, got {name!r}")
+    if isinstance(arguments, Mapping):
+        if not all(isinstance(key, str) for key in arguments):
+            raise ChatFormatError(f"{where}.function.arguments: keys must be text")
+        _check_json(arguments, f"{where}.function.arguments")
+    elif not isinstance(arguments, str | None):
+        raise ChatFormatError(
+            f"{where}.function.arguments: expected JSON text or an object, got {type(arguments).__name__}"
+        )
 
 
 def _check_tools(tools: Any, where: str, names: dict[str, str]) -> None:

@@ -20,6 +20,8 @@ PAD = "[PAD]"
 PUBLISHED_BASE = 163_584
 PUBLISHED_SLOTS = 256
 SMALL_SLOTS = 64
+# Far above any vocabulary; a damaged id must not become a table of a billion names.
+MAX_SLOTS = 65_536
 
 _PUBLISHED_OFFSETS = {
     BOS: 0,
@@ -66,8 +68,10 @@ def fill(named: Mapping[str, int], *, first: int, slots: int) -> dict[str, int]:
     """Give every unnamed id in first .. first + slots - 1 a reserved name; return them in order of id.
 
     Raises:
-        TokenizerError: a name has an id outside the range, or two names share one.
+        TokenizerError: a name has an id outside the range, two names share one, or there are too many slots.
     """
+    if slots > MAX_SLOTS:
+        raise TokenizerError(f"{slots} special slots after {first} ranks; at most {MAX_SLOTS} are accepted")
     by_id: dict[int, str] = {}
     for name, token_id in named.items():
         if not first <= token_id < first + slots:
