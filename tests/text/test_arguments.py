@@ -73,8 +73,10 @@ def test_a_missing_type_is_looked_up_in_the_schema():
 def test_a_raw_block_passes_as_it_is():
     writer = ArgumentWriter({})
     assert writer.open_raw() + writer.text('{"a":') + writer.text(" 1}") + writer.close() == '{"a": 1}'
-    empty = ArgumentWriter({})
-    assert empty.open_raw() + empty.close() == "{}"
+    blank = ArgumentWriter({})
+    assert blank.open_raw() + blank.text("\n ") + blank.close() == "{}"
+    spaced = ArgumentWriter({})
+    assert spaced.open_raw() + spaced.text("\n ") + spaced.text("{") + spaced.close() == "\n {"
 
 
 def test_the_first_kind_of_arguments_counts():

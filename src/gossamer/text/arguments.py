@@ -63,8 +63,7 @@ class ArgumentWriter:
         if self._value == "json":
             self._pending.append(text)
         elif self._value == "raw":
-            self._raw_written = self._raw_written or bool(text.strip())
-            return text
+            return self._raw_text(text)
         return ""
 
     def close_value(self, *, truncated: bool = False) -> str:
@@ -86,6 +85,17 @@ class ArgumentWriter:
         if self._mode == "raw":
             return rest if self._raw_written else "{}"
         return rest + ("}" if self._num_values else "{}")
+
+    def _raw_text(self, text: str) -> str:
+        # Leading white space waits: a block of nothing else becomes an empty object.
+        if self._raw_written:
+            return text
+        self._pending.append(text)
+        if not text.strip():
+            return ""
+        self._raw_written = True
+        held, self._pending = "".join(self._pending), []
+        return held
 
     def _label(self) -> str:
         self._num_values += 1
