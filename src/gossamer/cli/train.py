@@ -1,0 +1,56 @@
+"""`gossamer train nano`: train the bundled model, continue a run, export or evaluate it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+app = App(name="train", help="Train the small models that ship with gossamer.")
+
+
+@app.command
+def nano(
+    *,
+    minutes: float | None = None,
+    tokens: int | None = None,
+    run: Path = Path("runs/nano"),
+    seed: int = 1,
+    threads: int = 2,
+    data_dir: Path | None = None,
+    steps: int | None = None,
+    export: Annotated[
+        Path | None, Parameter(help="Write the model of the run to this folder and stop.")
+    ] = None,
+    evaluate: Annotated[Path | None, Parameter(help="Evaluate an exported folder and stop.")] = None,
+    dialogues: int = 200,
+) -> None:
+    """Train nano in two stages, text and then dialogues; called again it goes on where it stopped.
+
+    Args:
+        minutes: Training time of a new run.
+        tokens: Training tokens of a new run, instead of minutes.
+        run: Folder of the run: data, plan, state, log.
+        seed: Of weights, data order and dialogues.
+        threads: Threads that compute.
+        data_dir: Folder of .txt files to learn from instead of the data packages.
+        steps: Stop after this many steps; the run can go on later.
+        dialogues: Held-out dialogues of an evaluation.
+    """
+    import torch
+
+    from gossamer.train import run as running
+
+    torch.set_num_threads(threads)
+    if export is not None:
+        from gossamer.train.export import export_run
+
+        export_run(run, export)
+    elif evaluate is not None:
+        from gossamer.train.evaluate import evaluate_folder
+
+        evaluate_folder(evaluate, run, num_dialogues=dialogues)
+    else:
+        trainer = running.open_run(run, minutes=minutes, tokens=tokens, seed=seed, data_dir=data_dir)
+        trainer.run(max_steps=steps)

@@ -1,0 +1,1 @@
+"""Training of nano: its corpus, vocabulary, dialogues, optimisation, export and evaluation."""

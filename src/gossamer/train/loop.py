@@ -1,0 +1,224 @@
+"""The training loop: phases, steps, router balance, checkpoints, log.
+
+Shape legend: B rows, T tokens, V vocabulary, E experts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer.model.latent_moe import LatentMoE
+from gossamer.model.trace import Trace
+from gossamer.model.transformer import Transformer
+from gossamer.train import state
+from gossamer.train.muon import MuonAdam
+from gossamer.train.plan import Phase, Plan
+from gossamer.train.streams import Batch
+
+LOG_FILE = "log.jsonl"
+CHECKPOINT_EVERY_S = 300.0
+
+
+class Rows(Protocol):
+    """Training data by row number."""
+
+    def batch(self, first_row: int, num_rows: int) -> Batch:
+        """Rows first_row .. first_row + num_rows - 1."""
+        ...
+
+
+class Trainer:
+    """Runs a plan on a model, from its beginning or from a saved state.
+
+    Args:
+        model: with dense experts.
+        plan: what to do.
+        data: the rows of each kind, "text" and "dialogue".
+        folder: where state and log are kept.
+        show: called with each progress line.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        plan: Plan,
+        data: dict[str, Rows],
+        folder: Path,
+        show: Callable[[str], None] | None = None,
+    ):
+        self.model = model
+        self.plan = plan
+        self.data = data
+        self.folder = folder
+        self.show = show or (lambda line: print(line, file=sys.stderr, flush=True))
+        self.indexer = {n: p for n, p in model.named_parameters() if ".indexer." in n}
+        self.trunk = {
+            n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad
+        }
+        self.optimizer = MuonAdam(
+            [*self.trunk.items(), *self.indexer.items()], lr=plan.lr, matrix_lr=plan.matrix_lr
+        )
+        self._workers = ThreadPoolExecutor(
+            min(torch.get_num_threads(), plan.batch_rows // plan.micro_rows),
+            initializer=partial(torch.set_num_threads, 1),
+        )
+        self.progress = state.Progress()
+        if (folder / state.FILE).exists():
+            self.progress = state.restore(folder, model, self.optimizer)
+            self._log({"event": "resumed"})
+
+    def run(self, max_steps: int | None = None) -> None:
+        """Train until the plan is done, or `max_steps` steps; the state is saved at the end and on Ctrl-C."""
+        done = 0
+        saved = time.monotonic()
+        try:
+            while self.progress.phase < len(self.plan.phases) and (max_steps is None or done < max_steps):
+                self._step(self.plan.phases[self.progress.phase])
+                done += 1
+                if time.monotonic() - saved > CHECKPOINT_EVERY_S:
+                    self._save()
+                    saved = time.monotonic()
+        finally:
+            self._save()
+
+    def _save(self) -> None:
+        state.save(self.folder, self.model, self.optimizer, self.progress)
+
+    def _step(self, phase: Phase) -> None:
+        started = time.monotonic()
+        p, plan = self.progress, self.plan
+        self._set_fake_quant(phase.fake_quant)
+        batch = self.data[phase.data].batch(p.rows[phase.data], plan.batch_rows)
+        scale = plan.rate(p.step, p.trunk_done)
+        self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
+        with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
+        record, loads = self._gradients(phase, batch, with_kl)
+        if phase.trains != "indexer":
+            own = [x for x in self.trunk.values() if x.grad is not None]
+            record["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(own, plan.clip_norm))
+        self.optimizer.step(side_by_side=self._workers.map)
+        if phase.trains != "indexer":
+            self._balance(loads, plan.router_rate * scale)
+        seconds = time.monotonic() - started
+        record |= {"step": p.step, "phase": phase.name, "scale": round(scale, 4), "tokens": batch.num_tokens}
+        record |= {"seconds": round(seconds, 3), "overload": _overload(loads)}
+        self._advance(phase, batch.num_tokens, seconds)
+        self._log(record)
+        self._show(record)
+
+    def _gradients(self, phase: Phase, batch: Batch, with_kl: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
+        """Sum the gradients of a batch over its micro-batches; return what to log and the experts' loads.
+
+        Micro-batches are computed side by side, one thread each: small products gain more from that than from
+        two threads inside every operation.  They are added in order, so the sum does not depend on timing.
+        """
+        plan = self.plan
+        for parameter in self.trunk.values():
+            parameter.requires_grad_(phase.trains != "indexer")
+        wanted = [*(self.trunk.values() if phase.trains != "indexer" else ())]
+        wanted += self.indexer.values() if with_kl else ()
+        asked = max(1, int((batch.targets >= 0).sum()))
+        starts = range(0, plan.batch_rows, plan.micro_rows)
+        job = partial(self._micro, phase, batch, asked, wanted, with_kl)
+        for parameter in (*self.trunk.values(), *self.indexer.values()):
+            parameter.grad = None
+        sums = {"loss": 0.0, "kl": 0.0}
+        loads: dict[int, Tensor] = {}
+        for loss, kl, own_loads, gradients in self._workers.map(job, starts):
+            sums["loss"] += loss
+            sums["kl"] += kl
+            for layer, load in own_loads.items():
+                loads[layer] = loads.get(layer, 0) + load
+            for parameter, gradient in zip(wanted, gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        if not with_kl:
+            del sums["kl"]
+        return {name: round(value, 5) for name, value in sums.items()}, loads
+
+    def _micro(
+        self, phase: Phase, batch: Batch, asked: int, wanted: list[Tensor], with_kl: bool, start: int
+    ) -> tuple[float, float, dict[int, Tensor], tuple[Tensor | None, ...]]:
+        """Loss, indexer loss, loads and gradients of the rows from `start`, each its share of the batch's."""
+        plan = self.plan
+        ids = torch.from_numpy(batch.ids[start : start + plan.micro_rows])
+        targets = torch.from_numpy(batch.targets[start : start + plan.micro_rows])
+        trace = Trace(want_indexer_loss=with_kl)
+        # The cache of cast weights is shared by threads, and so would be their graphs.
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            logits = self.model(ids, attention_mode=phase.attention, trace=trace)
+        loss = summed_loss(logits, targets) / asked
+        kl = torch.zeros(())
+        if with_kl:
+            kl = torch.stack(list(trace.indexer_losses.values())).sum() * plan.micro_rows / plan.batch_rows
+        total = kl if phase.trains == "indexer" else loss + kl
+        gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+        return float(loss.detach()), float(kl.detach()), trace.expert_loads, gradients
+
+    def _balance(self, loads: dict[int, Tensor], rate: float) -> None:
+        """Raise the selection bias of experts below the mean load, lower the others; no auxiliary loss."""
+        for layer, load in loads.items():
+            moe = self.model.model.layers[layer].block_sparse_moe
+            gap = load.float().mean() - load.float()
+            with torch.no_grad():
+                moe.gate.e_score_correction_bias.add_(rate * gap.sign())
+
+    def _set_fake_quant(self, on: bool) -> None:
+        for module in self.model.modules():
+            if isinstance(module, LatentMoE) and module.experts.options.fake_quant != on:
+                module.experts.options = replace(module.experts.options, fake_quant=on)
+
+    def _advance(self, phase: Phase, num_tokens: int, seconds: float) -> None:
+        p = self.progress
+        spent = seconds if self.plan.unit == "seconds" else num_tokens
+        p.step += 1
+        p.rows[phase.data] += self.plan.batch_rows
+        p.tokens[phase.name] = p.tokens.get(phase.name, 0) + num_tokens
+        p.seconds[phase.name] = p.seconds.get(phase.name, 0.0) + seconds
+        p.phase_done += spent
+        if phase.trains != "indexer":
+            p.trunk_done += spent
+        if p.phase_done >= phase.budget:
+            p.phase, p.phase_done = p.phase + 1, 0.0
+
+    def _log(self, record: dict[str, Any]) -> None:
+        with (self.folder / LOG_FILE).open("a", encoding="utf-8") as out:
+            out.write(json.dumps({"time": round(time.time(), 1)} | record) + "\n")
+
+    def _show(self, record: dict[str, Any]) -> None:
+        p, plan = self.progress, self.plan
+        left = sum(phase.budget for phase in plan.phases[p.phase :]) - p.phase_done
+        speed = record["tokens"] / record["seconds"]
+        eta = left if plan.unit == "seconds" else left / speed
+        kl = f" kl {record['kl']:.3f}" if "kl" in record else ""
+        self.show(
+            f"{record['phase']} step {record['step']} loss {record['loss']:.4f}{kl} "
+            f"rate {record['scale']:.3f} {speed:.0f} tok/s, {eta / 60:.1f} min left"
+        )
+
+
+def summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy in float32, summed over the targets [B, T] that are not -100; logits [B, T, V]."""
+    asked = targets >= 0
+    if bool(asked.all()):
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
+    return F.cross_entropy(logits[asked].float(), targets[asked], reduction="sum")
+
+
+def _overload(loads: dict[int, Tensor]) -> float:
+    """Largest expert load over the mean, worst layer."""
+    if not loads:
+        return 0.0
+    return round(max(float(load.max() / load.float().mean()) for load in loads.values()), 3)

@@ -1,0 +1,98 @@
+"""What a training run does in which order, written down before it starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from gossamer.train.errors import TrainError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A stretch of training with one kind of data and one way to compute."""
+
+    name: str
+    data: Literal["text", "dialogue"]
+    attention: Literal["dense", "sparse"]
+    trains: Literal["trunk", "indexer", "both"]
+    fake_quant: bool
+    budget: float
+    """In the plan's unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides a run besides its data and its architecture."""
+
+    unit: Literal["seconds", "tokens"]
+    """Budgets count training seconds (a run of one hour) or tokens (the same steps everywhere)."""
+    phases: tuple[Phase, ...]
+    seed: int = 1
+    length: int = 1024
+    batch_rows: int = 4
+    micro_rows: int = 2
+    lr: float = 3e-3
+    matrix_lr: float = 4e-3
+    warmup_steps: int = 30
+    decay_from: float = 0.5
+    """Share of the trunk's budget after which the rate falls linearly."""
+    final_scale: float = 0.03
+    clip_norm: float = 1.0
+    router_rate: float = 3e-3
+    kl_every: int = 4
+    """In the sparse phase the indexer learns at every n-th step."""
+    text_shares: tuple[tuple[str, float], ...] = (("technical", 0.45), ("prose", 0.3), ("python", 0.25))
+    dialogue_share_in_text: float = 0.15
+    """Dialogues among the rows of the text stage, learned whole, so that copying starts early."""
+    text_replay: float = 0.15
+    """Text rows in the dialogue stage."""
+
+    def __post_init__(self) -> None:
+        """Refuse plans that cannot run."""
+        if self.batch_rows % self.micro_rows:
+            raise TrainError(f"batch_rows {self.batch_rows} is not a multiple of micro_rows {self.micro_rows}")
+        if not self.phases or any(phase.budget <= 0 for phase in self.phases):
+            raise TrainError("every phase needs a budget above zero; give more --minutes or --tokens")
+
+    @property
+    def trunk_budget(self) -> float:
+        """Budget of all phases that train the trunk; the learning rate's clock."""
+        return sum(phase.budget for phase in self.phases if phase.trains != "indexer")
+
+    def rate(self, step: int, trunk_done: float) -> float:
+        """Factor of the peak rates at a step."""
+        warm = min(1.0, (step + 1) / self.warmup_steps)
+        done = min(1.0, trunk_done / self.trunk_budget)
+        if done <= self.decay_from:
+            return warm
+        left = (1 - done) / (1 - self.decay_from)
+        return warm * (self.final_scale + (1 - self.final_scale) * left)
+
+    def write(self, path: Path) -> None:
+        """Write the plan as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Read back what `write` wrote."""
+        tree = json.loads(path.read_text())
+        phases = tuple(Phase(**phase) for phase in tree.pop("phases"))
+        shares = tuple((name, share) for name, share in tree.pop("text_shares"))
+        return cls(phases=phases, text_shares=shares, **tree)
+
+
+def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings) -> Plan:
+    """Text with dense attention, the indexers alone, then dialogues with sparse attention and MXFP4 experts."""
+    phases = (
+        Phase(name="text", data="text", attention="dense", trains="trunk", fake_quant=False, budget=0.46 * budget),
+        Phase(
+            name="indexer", data="text", attention="dense", trains="indexer", fake_quant=False, budget=0.04 * budget
+        ),
+        Phase(
+            name="dialogue", data="dialogue", attention="sparse", trains="both", fake_quant=True, budget=0.5 * budget
+        ),
+    )
+    return Plan(unit=unit, phases=phases, **settings)

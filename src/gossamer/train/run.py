@@ -1,0 +1,90 @@
+"""One training run of nano: its folder, its plan, its data, its trainer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gossamer.config import presets
+from gossamer.model.transformer import Transformer
+from gossamer.train import state
+from gossamer.train.errors import TrainError
+from gossamer.train.loop import Trainer
+from gossamer.train.plan import Plan, two_stages
+from gossamer.train.prepare import Prepared, prepare, streams
+
+PRESET = "nano"
+PLAN_FILE = "plan.json"
+
+
+def open_run(
+    folder: Path,
+    *,
+    minutes: float | None = None,
+    tokens: int | None = None,
+    seed: int = 1,
+    cache: Path | None = None,
+    data_dir: Path | None = None,
+) -> Trainer:
+    """A trainer for a new run, or for one that stopped.
+
+    Args:
+        folder: of the run; data, plan, state and log are kept there.
+        minutes: budget of training time; at most one of `minutes` and `tokens`.
+        tokens: budget in tokens, for the same steps on every machine.
+        seed: of weights, data order and dialogues.
+        cache: unpacked data packages; default `packages` in the folder.
+        data_dir: a folder of .txt files instead of the data packages.
+
+    Raises:
+        TrainError: no budget for a new run, or another one than the run began with.
+    """
+    plan = _plan(folder, minutes=minutes, tokens=tokens, seed=seed)
+    prepared = _prepared(folder, plan, cache, data_dir)
+    model = Transformer(presets.load(PRESET), experts="dense", seed=plan.seed)
+    return Trainer(model, plan, streams(prepared, plan), folder)
+
+
+def trained(folder: Path) -> tuple[Transformer, Plan, Prepared, state.Progress]:
+    """The model of a run as it stands, computing with the values MXFP4 stores, and where the run stands.
+
+    Raises:
+        TrainError: the folder holds no run.
+    """
+    if not (folder / PLAN_FILE).is_file():
+        raise TrainError(f"{folder} holds no run ({PLAN_FILE} is missing); train there first")
+    plan = Plan.read(folder / PLAN_FILE)
+    model = Transformer(presets.load(PRESET), experts="dense", expert_fake_quant=True, seed=plan.seed)
+    progress = state.restore(folder, model, None)
+    return model.eval(), plan, _prepared(folder, plan, None, None), progress
+
+
+def _plan(folder: Path, *, minutes: float | None, tokens: int | None, seed: int) -> Plan:
+    if minutes is not None and tokens is not None:
+        raise TrainError("give --minutes or --tokens, not both")
+    asked = None
+    if minutes is not None:
+        asked = two_stages("seconds", minutes * 60, seed=seed)
+    elif tokens is not None:
+        asked = two_stages("tokens", float(tokens), seed=seed)
+    path = folder / PLAN_FILE
+    if not path.exists():
+        if asked is None:
+            raise TrainError(f"{folder} holds no run yet; give --minutes or --tokens to begin one")
+        folder.mkdir(parents=True, exist_ok=True)
+        asked.write(path)
+        return asked
+    plan = Plan.read(path)
+    if asked is not None and replace(asked, phases=plan.phases) != plan:
+        raise TrainError(f"{folder} holds a run with another plan ({path}); leave the budget out or take another folder")
+    return plan
+
+
+def _prepared(folder: Path, plan: Plan, cache: Path | None, data_dir: Path | None) -> Prepared:
+    return prepare(
+        folder / "data",
+        cache=cache or folder / "packages",
+        seed=plan.seed,
+        vocab_size=presets.load(PRESET).vocab_size,
+        data_dir=data_dir,
+    )

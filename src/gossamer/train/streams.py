@@ -1,0 +1,149 @@
+"""Training rows: fixed-length pieces of text, and dialogues packed with a mask of what the model must say.
+
+Every row is a function of (seed, row number), so a run that stopped goes on with exactly the rows it
+would have seen.  Shape legend: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gossamer.text import specials
+from gossamer.text.tokenizer import Tokenizer
+from gossamer.train.corpus import Document
+from gossamer.train.dialogue.generate import Generator
+
+DIALOGUES_PER_ROW = 10
+"""How many dialogues are tried for one row before it is padded."""
+MIN_TAIL = 96
+"""A dialogue is cut at the end of a row only when at least this many of its tokens fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Inputs with their targets."""
+
+    ids: np.ndarray
+    """[B, T] int64."""
+    targets: np.ndarray
+    """[B, T] int64, the next token; -100 where nothing is asked."""
+
+    @property
+    def num_tokens(self) -> int:
+        """B * T."""
+        return int(self.ids.size)
+
+
+def encode_corpus(documents: list[Document], tokenizer: Tokenizer, folder: Path) -> None:
+    """Write one array of ids per category and split: `train-<category>.npy`, `held_out-<category>.npy`."""
+    end = tokenizer.special(specials.EOS)
+    kept: dict[tuple[str, str], list[np.ndarray]] = {}
+    for document in documents:
+        split = "held_out" if document.held_out else "train"
+        ids = np.array([*tokenizer.encode(document.text), end], dtype=np.uint16)
+        kept.setdefault((split, document.category), []).append(ids)
+    for (split, category), parts in kept.items():
+        np.save(folder / f"{split}-{category}.npy", np.concatenate(parts))
+
+
+class TextRows:
+    """Rows of text of several categories in given shares, each category walked in a seeded order."""
+
+    def __init__(self, folder: Path, shares: Mapping[str, float], length: int, seed: int):
+        self._arrays = {
+            category: np.load(folder / f"train-{category}.npy", mmap_mode="r")
+            for category in shares
+            if (folder / f"train-{category}.npy").exists()
+        }
+        self._names = sorted(self._arrays)
+        weights = np.array([shares[name] for name in self._names])
+        self._shares = weights / weights.sum()
+        self._length = length
+        self._seed = seed
+        self._orders = {
+            name: np.random.default_rng([seed, i]).permutation(max(1, (len(a) - 1) // length))
+            for i, (name, a) in enumerate(sorted(self._arrays.items()))
+        }
+        self._schedule = np.zeros(0, dtype=np.int64)
+        self._ranks = np.zeros(0, dtype=np.int64)
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and targets [T] of row `number`."""
+        self._extend(number + 1)
+        name = self._names[self._schedule[number]]
+        order = self._orders[name]
+        start = int(order[self._ranks[number] % len(order)]) * self._length
+        piece = self._arrays[name][start : start + self._length + 1].astype(np.int64)
+        if len(piece) < self._length + 1:
+            piece = np.concatenate([piece, self._arrays[name][: self._length + 1 - len(piece)].astype(np.int64)])
+        return piece[:-1], piece[1:]
+
+    def _extend(self, count: int) -> None:
+        """Which category each row takes and how many rows of it came before; grown in blocks."""
+        if count <= len(self._schedule):
+            return
+        size = 4096 * (1 + count // 4096)
+        draws = np.random.default_rng([self._seed, 77]).random(size)
+        self._schedule = np.searchsorted(np.cumsum(self._shares)[:-1], draws, side="right")
+        self._ranks = np.zeros(size, dtype=np.int64)
+        for category in range(len(self._names)):
+            own = self._schedule == category
+            self._ranks[own] = np.arange(int(own.sum()))
+
+
+class DialogueRows:
+    """Rows of whole dialogues, separated by the document end; targets are the assistant's own tokens."""
+
+    def __init__(self, generator: Generator, tokenizer: Tokenizer, length: int, *, everything: bool = False):
+        self._generator = generator
+        self._tokenizer = tokenizer
+        self._length = length
+        self._everything = everything
+        self._end = tokenizer.special(specials.EOS)
+        self._pad = tokenizer.special(specials.PAD)
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and targets [T] of row `number`."""
+        ids: list[int] = []
+        flags: list[bool] = []
+        room = self._length + 1
+        for offset in range(DIALOGUES_PER_ROW):
+            rendered = self._generator.dialogue(number * DIALOGUES_PER_ROW + offset).render(self._tokenizer)
+            left = room - len(ids)
+            if len(rendered.ids) + 1 > left and not (ids and left >= MIN_TAIL and offset >= 5) and ids:
+                continue
+            ids += [*rendered.ids, self._end][:left]
+            flags += [*rendered.generated, False][:left]
+            if len(ids) >= room:
+                break
+        real = len(ids)
+        ids += [self._pad] * (room - real)
+        flags += [False] * (room - real)
+        row = np.array(ids, dtype=np.int64)
+        asked = np.arange(room) < real if self._everything else np.array(flags)
+        return row[:-1], np.where(asked, row, -100)[1:]
+
+
+class MixedRows:
+    """Two streams in one: row `number` comes from the second with the given share."""
+
+    def __init__(self, first: TextRows, second: DialogueRows, share: float, seed: int):
+        self._first = first
+        self._second = second
+        self._share = share
+        self._seed = seed
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and targets [T] of row `number`."""
+        second = random.Random(f"{self._seed}/mix/{number}").random() < self._share
+        return (self._second if second else self._first).row(number)
+
+    def batch(self, first_row: int, num_rows: int) -> Batch:
+        """Rows first_row .. first_row + num_rows - 1."""
+        rows = [self.row(first_row + i) for i in range(num_rows)]
+        return Batch(ids=np.stack([ids for ids, _ in rows]), targets=np.stack([t for _, t in rows]))
