@@ -37,7 +37,11 @@ def ties(fmt: Format, seed: int) -> np.ndarray:
     points = neighbours(np.concatenate([grid, (grid[1:] + grid[:-1]) / 2, [grid[0] / 2, grid[-1] * 1.01]]))
     rng = np.random.default_rng(seed)
     points = np.concatenate([points, -points])
-    points = points[: len(points) // (BLOCK - 1) * (BLOCK - 1)] if len(points) >= BLOCK else np.resize(points, BLOCK - 1)
+    points = (
+        points[: len(points) // (BLOCK - 1) * (BLOCK - 1)]
+        if len(points) >= BLOCK
+        else np.resize(points, BLOCK - 1)
+    )
     rows = rng.permuted(points).reshape(-1, BLOCK - 1)
     # One full-range value per block holds the scale where the points are ties.
     rows = np.concatenate([np.full((len(rows), 1), grid[-1], np.float32), rows], axis=1)
@@ -46,7 +50,7 @@ def ties(fmt: Format, seed: int) -> np.ndarray:
 
 
 def thresholds(seed: int, ulps: int = 2) -> np.ndarray:
-    """Blocks whose amax lies at, and just beside, every mantissa a rule turns on, for every float32 exponent."""
+    """Blocks whose amax lies at and beside every mantissa a rule turns on, for every float32 exponent."""
     mantissas = np.array([1.0, 1.5, 1.75, 1.875, 1.9375, 2.0 - 2.0**-23])
     exponents = np.arange(-126, 128)
     amax = neighbours(np.ldexp(mantissas[None, :], exponents[:, None]).reshape(-1).astype(np.float32), ulps)

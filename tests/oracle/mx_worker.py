@@ -1,6 +1,6 @@
 """Runs torchao, compressed-tensors and ml_dtypes on arrays; never imports gossamer.
 
-    mx_worker.py TASK IN.npz OUT.npz OPTIONS_JSON
+mx_worker.py TASK IN.npz OUT.npz OPTIONS_JSON
 """
 
 import json
@@ -8,32 +8,31 @@ import sys
 
 import numpy as np
 
-FP6 = {"mxfp6_e2m3": "fp6_e2m3", "mxfp6_e3m2": "fp6_e3m2"}
-
 
 def torchao(inputs, options):
-    """Codes, scales and decoded values of x [blocks, 32] for one format and rule."""
+    """Codes, scales and decoded values of each format's array [blocks, 32] under every rule."""
     import torch
     from torchao.prototype.mx_formats import mx_tensor
     from torchao.prototype.mx_formats.config import ScaleCalculationMode
 
-    name = options["fmt"]
-    dtype = {
+    dtypes = {
         "mxfp4": torch.float4_e2m1fn_x2,
         "mxfp6_e2m3": mx_tensor.DTYPE_FP6_E2M3,
         "mxfp6_e3m2": mx_tensor.DTYPE_FP6_E3M2,
         "mxfp8_e4m3": torch.float8_e4m3fn,
         "mxfp8_e5m2": torch.float8_e5m2,
-    }[name]
-    x = torch.from_numpy(inputs["x"])
-    scales, data = mx_tensor.to_mx(x, dtype, 32, ScaleCalculationMode(options["rule"]))
-    values = mx_tensor.to_dtype(data, scales, dtype, 32, torch.float32)
-    codes = mx_tensor.unpack_uint4(data) if name == "mxfp4" else data.view(torch.uint8)
-    return {
-        "codes": codes.numpy().reshape(x.shape),
-        "scales": scales.view(torch.uint8).numpy().reshape(-1),
-        "values": values.numpy(),
     }
+    out = {}
+    for name in inputs.files:
+        x = torch.from_numpy(inputs[name])
+        for rule in options["rules"]:
+            scales, data = mx_tensor.to_mx(x, dtypes[name], 32, ScaleCalculationMode(rule))
+            values = mx_tensor.to_dtype(data, scales, dtypes[name], 32, torch.float32)
+            codes = mx_tensor.unpack_uint4(data) if name == "mxfp4" else data.view(torch.uint8)
+            out[f"{name} {rule} codes"] = codes.numpy().reshape(x.shape)
+            out[f"{name} {rule} scales"] = scales.view(torch.uint8).numpy().reshape(-1)
+            out[f"{name} {rule} values"] = values.numpy()
+    return out
 
 
 def torchao_decode(inputs, options):
@@ -43,9 +42,7 @@ def torchao_decode(inputs, options):
 
     scales = torch.from_numpy(inputs["scales"]).view(torch.float8_e8m0fnu)
     data = torch.from_numpy(inputs["packed"])
-    return {
-        "values": mx_tensor.to_dtype(data, scales, torch.float4_e2m1fn_x2, 32, torch.float32).numpy()
-    }
+    return {"values": mx_tensor.to_dtype(data, scales, torch.float4_e2m1fn_x2, 32, torch.float32).numpy()}
 
 
 def compressed_tensors(inputs, options):
@@ -54,7 +51,6 @@ def compressed_tensors(inputs, options):
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
     from compressed_tensors.quantization.utils.helpers import calculate_qparams
-    from compressed_tensors.quantization.utils.mxfp_utils import maybe_convert_from_mx_exp
 
     bits = options["bits"]
     kind = {4: "mxfp4-pack-quantized", 6: "mxfp6-pack-quantized", 8: "mxfp8-quantized"}[bits]
@@ -64,14 +60,12 @@ def compressed_tensors(inputs, options):
     )  # fmt: skip
     scheme = QuantizationScheme(targets=["Linear"], weights=args, format=kind)
     x = torch.from_numpy(inputs["x"])
-    exponent, _ = calculate_qparams(x.amin(-1, keepdim=True), x.amax(-1, keepdim=True), args)
-    scale = maybe_convert_from_mx_exp(args, exponent.to(torch.float32))
+    scale, _ = calculate_qparams(x.amin(-1, keepdim=True), x.amax(-1, keepdim=True), args)
     compressor = BaseCompressor.get_value_from_registry(kind)
     stored = compressor.compress({"weight": x, "weight_scale": scale}, scheme)
     data = stored.get("weight_packed", stored.get("weight"))
     restored = compressor.decompress(dict(stored), scheme)["weight"]
     return {
-        "exponent": exponent.to(torch.float32).numpy().reshape(-1),
         "data": data.view(torch.uint8).numpy(),
         "scales": stored["weight_scale"].view(torch.uint8).numpy().reshape(-1),
         "values": restored.detach().to(torch.float32).numpy(),
@@ -104,7 +98,7 @@ def safetensors_read(inputs, options):
 
     out = {}
     with safe_open(options["path"], framework="pt") as handle:
-        for name in handle.keys():
+        for name in sorted(handle.keys()):
             tensor = handle.get_tensor(name)
             out[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return out
