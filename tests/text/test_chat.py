@@ -151,6 +151,24 @@ def test_results_are_sorted_into_the_order_of_the_calls(byte_tokenizer):
     )
 
 
+def test_of_calls_that_share_an_id_the_first_is_answered(byte_tokenizer):
+    calls = [{"id": "same", "function": {"name": n, "arguments": "{}"}} for n in "fg"]
+    results = [{"role": "tool", "tool_call_id": "same", "content": c} for c in "12"]
+    text = text_of(byte_tokenizer, [{"role": "assistant", "tool_calls": calls}, *results])
+    assert text.endswith(
+        message("1", role="tool", tool="f", index=1) + message("2", role="tool", tool="f", index=2)
+    )
+
+
+def test_each_assistant_message_starts_its_own_count(byte_tokenizer):
+    result = {"role": "tool", "tool_call_id": "y", "content": "r"}
+    other = {"id": "z", "function": {"name": "other", "arguments": "{}"}}
+    text = text_of(byte_tokenizer, [TWO_CALLS, result, {"role": "assistant", "tool_calls": [other]}, result])
+    # The second result answers none of the calls before it any more, so it goes by position.
+    assert message("r", role="tool", tool="news", index=1) in text
+    assert text.endswith(message("r", role="tool", tool="other", index=1))
+
+
 def test_a_run_with_an_unmatched_id_is_left_alone(byte_tokenizer):
     results = [
         {"role": "tool", "tool_call_id": "y", "content": "one"},
