@@ -1,15 +1,15 @@
-"""Runs torchao, compressed-tensors and ml_dtypes on arrays; never imports gossamer.
+"""Runs in the mx environment: torchao, compressed-tensors, ml_dtypes and safetensors.
 
-mx_worker.py TASK IN.npz OUT.npz OPTIONS_JSON
+worker_loop.py says how it is asked.
 """
 
-import json
-import sys
+from __future__ import annotations
 
 import numpy as np
+from worker_loop import serve
 
 
-def torchao(inputs, options):
+def torchao(inputs, *, rules):
     """Codes, scales and decoded values of each format's array [blocks, 32] under every rule."""
     import torch
     from torchao.prototype.mx_formats import mx_tensor
@@ -23,9 +23,9 @@ def torchao(inputs, options):
         "mxfp8_e5m2": torch.float8_e5m2,
     }
     out = {}
-    for name in inputs.files:
+    for name in inputs:
         x = torch.from_numpy(inputs[name])
-        for rule in options["rules"]:
+        for rule in rules:
             scales, data = mx_tensor.to_mx(x, dtypes[name], 32, ScaleCalculationMode(rule))
             values = mx_tensor.to_dtype(data, scales, dtypes[name], 32, torch.float32)
             codes = mx_tensor.unpack_uint4(data) if name == "mxfp4" else data.view(torch.uint8)
@@ -35,7 +35,7 @@ def torchao(inputs, options):
     return out
 
 
-def torchao_decode(inputs, options):
+def torchao_decode(inputs):
     """Float32 values of packed MXFP4 bytes [n, 16] under scales [n]."""
     import torch
     from torchao.prototype.mx_formats import mx_tensor
@@ -45,14 +45,13 @@ def torchao_decode(inputs, options):
     return {"values": mx_tensor.to_dtype(data, scales, torch.float4_e2m1fn_x2, 32, torch.float32).numpy()}
 
 
-def compressed_tensors(inputs, options):
+def compressed_tensors(inputs, *, bits):
     """What the checkpoint compressor of that many bits stores for x, and what it decompresses to."""
     import torch
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
     from compressed_tensors.quantization.utils.helpers import calculate_qparams
 
-    bits = options["bits"]
     kind = {4: "mxfp4-pack-quantized", 6: "mxfp6-pack-quantized", 8: "mxfp8-quantized"}[bits]
     args = QuantizationArgs(
         num_bits=bits, type="float", symmetric=True, strategy="group", group_size=32,
@@ -72,7 +71,7 @@ def compressed_tensors(inputs, options):
     }
 
 
-def ml_dtypes(inputs, options):
+def ml_dtypes(inputs, *, fmt, bits):
     """Codes of the float32 values y under RNE, the value of every code, and of every E8M0 byte."""
     import ml_dtypes as m
 
@@ -82,8 +81,8 @@ def ml_dtypes(inputs, options):
         "mxfp6_e3m2": m.float6_e3m2fn,
         "mxfp8_e4m3": m.float8_e4m3fn,
         "mxfp8_e5m2": m.float8_e5m2,
-    }[options["fmt"]]
-    every = np.arange(1 << options["bits"], dtype=np.uint8)
+    }[fmt]
+    every = np.arange(1 << bits, dtype=np.uint8)
     return {
         "codes": inputs["y"].astype(dtype).view(np.uint8),
         "table": every.view(dtype).astype(np.float32),
@@ -91,32 +90,35 @@ def ml_dtypes(inputs, options):
     }
 
 
-def safetensors_read(inputs, options):
+def safetensors_read(inputs, *, path):
     """Every tensor of one file, as the safetensors library reads it; BF16 as its bits."""
     import torch
     from safetensors import safe_open
 
     out = {}
-    with safe_open(options["path"], framework="pt") as handle:
+    with safe_open(path, framework="pt") as handle:
         for name in sorted(handle.keys()):
             tensor = handle.get_tensor(name)
             out[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return out
 
 
-def safetensors_write(inputs, options):
+def safetensors_write(inputs, *, path):
     """Write the inputs with the safetensors library."""
     from safetensors.numpy import save_file
 
-    save_file({name: inputs[name] for name in inputs.files}, options["path"], metadata={"by": "safetensors"})
+    save_file(inputs, path, metadata={"by": "safetensors"})
     return {}
 
 
-def main() -> None:
-    task, source, target, options = sys.argv[1:]
-    with np.load(source) as inputs:
-        np.savez(target, **globals()[task](inputs, json.loads(options)))
-
-
 if __name__ == "__main__":
-    main()
+    serve(
+        {
+            "torchao": torchao,
+            "torchao_decode": torchao_decode,
+            "compressed_tensors": compressed_tensors,
+            "ml_dtypes": ml_dtypes,
+            "safetensors_read": safetensors_read,
+            "safetensors_write": safetensors_write,
+        }
+    )

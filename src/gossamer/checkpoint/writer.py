@@ -219,30 +219,30 @@ class CheckpointWriter:
             else [f"model-{i:05d}-of-{count:05d}{SUFFIX}" for i in range(1, count + 1)]
         )
         stale = [p for p in self._existing() if p.name not in finals and p.name != INDEX_FILE]
-        index = self._directory / INDEX_FILE
+        # Everything is on disk before the first final name changes, so a full disk cannot stop half-way.
+        staged = list(zip(self._shards, finals, strict=True))
+        if count > 1:
+            weight_map = {name: finals[shard] for name, shard in self._names.items()}
+            staged.append((self._stage_index(weight_map), INDEX_FILE))
         # Without its index a half-replaced set of shards is refused by the reader instead of being mixed up.
-        index.unlink(missing_ok=True)
-        for temporary, final in zip(self._shards, finals, strict=True):
+        (self._directory / INDEX_FILE).unlink(missing_ok=True)
+        for temporary, final in staged:
             temporary.replace(self._directory / final)
         for path in stale:
             path.unlink()
-        result = self._directory / SINGLE_FILE
-        if count > 1:
-            self._write_index(index, {name: finals[shard] for name, shard in self._names.items()})
-            result = index
         _fsync_directory(self._directory)
         self._closed = True
-        return result
+        return self._directory / staged[-1][1]
 
-    def _write_index(self, index: Path, weight_map: dict[str, str]) -> None:
+    def _stage_index(self, weight_map: dict[str, str]) -> Path:
         tree = {"metadata": {"total_size": self._total}, "weight_map": dict(sorted(weight_map.items()))}
+        raw = (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
         temporary = self._directory / f"{self._stem}-index"
-        with temporary.open("w", encoding="utf-8") as out:
-            json.dump(tree, out, indent=2, ensure_ascii=False)
-            out.write("\n")
+        with temporary.open("wb") as out:
+            out.write(raw)
             out.flush()
             os.fsync(out.fileno())
-        temporary.replace(index)
+        return temporary
 
 
 def encode_header(entries: dict[str, dict[str, Any]], metadata: dict[str, str]) -> bytes:

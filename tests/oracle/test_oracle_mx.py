@@ -10,9 +10,7 @@ import pytest
 from gossamer import mx
 from gossamer.mx import FORMATS, RULES
 from gossamer.mx.codec import element_table, scale_table
-from oracle import outside
-
-from . import cases
+from mx import cases
 
 pytestmark = pytest.mark.oracle
 
@@ -20,8 +18,9 @@ SEEDS = (0, 1)
 COMBINATIONS = [pytest.param(f, r, id=f"{f.name}-{r}") for f in FORMATS.values() for r in RULES]
 
 
-def call(task, arrays, **options):
-    return outside.call("mx", "mx_worker.py", task, arrays, **options)
+@pytest.fixture(scope="module")
+def call(ask):
+    return lambda task, arrays, **options: ask("mx", "mx_worker.py", task, arrays, **options)
 
 
 def blocks(fmt):
@@ -39,8 +38,7 @@ def blocks(fmt):
 
 
 @pytest.fixture(scope="module")
-def torchao():
-    """One start of the outside process for all of them: importing it takes longer than running it."""
+def torchao(call):
     found = call("torchao", {f.name: blocks(f)[0] for f in FORMATS.values()}, rules=RULES)
     return lambda fmt, rule: {what: found[f"{fmt} {rule} {what}"] for what in ("codes", "scales", "values")}
 
@@ -94,7 +92,7 @@ def test_torchao(torchao, fmt, rule):
 @pytest.mark.parametrize(
     ("bits_", "fmt", "rule"), [(4, "mxfp4", "even"), (6, "mxfp6_e2m3", "even"), (8, "mxfp8_e4m3", "rceil")]
 )
-def test_compressed_tensors(bits_, fmt, rule):
+def test_compressed_tensors(call, bits_, fmt, rule):
     """Its 4- and 6-bit scales are EVEN; its 8-bit ones RCEIL, but at amax = max_normal x 2^k it goes up."""
     f = FORMATS[fmt]
     x, amax = blocks(f)
@@ -136,7 +134,7 @@ def unpack6(packed):
 
 
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda f: f.name)
-def test_ml_dtypes(fmt):
+def test_ml_dtypes(call, fmt):
     """Scalar rounding, the value of every code, and every E8M0 byte."""
     x, _ = blocks(fmt)
     ours = mx.encode(x, fmt, "floor")
@@ -152,7 +150,7 @@ def test_ml_dtypes(fmt):
     assert np.array_equal(theirs["scales"], scale_table(), equal_nan=True)
 
 
-def test_torchao_reads_our_packed_bytes():
+def test_torchao_reads_our_packed_bytes(call):
     ours = mx.encode(cases.gaussian(2, 4096), "mxfp4", "even")
     theirs = call("torchao_decode", {"packed": mx.pack4(ours.codes), "scales": ours.scales[:, 0]})
     assert np.array_equal(bits(theirs["values"]).reshape(-1, 32), bits(ours.decode()))
