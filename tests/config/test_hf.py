@@ -249,6 +249,14 @@ def test_missing_required_keys_are_named(key):
         hf.parse(tree, name="x")
 
 
+@pytest.mark.parametrize("key", ["dsa_config", "quantization_config", "linear_attn_config"])
+def test_an_empty_object_is_not_an_absent_one(key):
+    tree = pro()
+    tree["text_config"][key] = {}
+    with pytest.raises(ConfigError):
+        hf.parse(tree, name="x")
+
+
 def test_layer_lists_must_cover_each_layer_once():
     tree = pro()
     lists = tree["text_config"]["linear_attn_config"]

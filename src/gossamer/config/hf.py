@@ -106,7 +106,7 @@ def parse(tree: dict[str, Any], *, name: str) -> ModelConfig:
     moe = MoEConfig(**reader.values("text", fields.MOE, key="moe"))
     dsa = _read_dsa(reader, full, plain["num_layers"])
     quant = _read_quant(reader)
-    vision = _read_vision(reader, tree)
+    vision = _read_vision(reader)
     family = _family(tree, plain, dsa)
     own = _read_own(reader, family)
     return ModelConfig(
@@ -156,6 +156,14 @@ class _Reader:
         self.sections[section] = dict(value)
         self.spelling[section] = path
         return self.sections[section]
+
+    def open_first(self, section: str, parents: tuple[str, ...], key: str) -> dict[str, Any] | None:
+        """As `open`, at the first of several places that has the object."""
+        for parent in parents:
+            opened = self.open(section, parent, key)
+            if opened is not None:
+                return opened
+        return None
 
     def values(self, section: str, table: tuple[Field, ...], *, key: str | None = None) -> dict[str, Any]:
         """The values of one table by attribute, taken out of the section."""
@@ -283,12 +291,12 @@ def _read_kda(reader: _Reader, num_layers: int) -> tuple[KDAConfig, tuple[int, .
 
 
 def _read_dsa(reader: _Reader, full: tuple[int, ...], num_layers: int) -> DSAConfig | None:
-    opened = reader.open("dsa", "text", "dsa_config") or reader.open("dsa", "top", "dsa_config")
+    opened = reader.open_first("dsa", ("text", "top"), "dsa_config")
     flat = "index_topk" in reader.sections["text"]
-    if not opened and not flat:
+    if opened is None and not flat:
         return None
     table, layer_names = fields.DSA, fields.DSA_LAYERS
-    if not opened:
+    if opened is None:
         # Keys written beside the others: only names that say "index" can be the indexer's.
         reader.sections["dsa"] = reader.sections["text"]
         reader.spelling["dsa"] = reader.spelling["text"]
@@ -298,7 +306,7 @@ def _read_dsa(reader: _Reader, full: tuple[int, ...], num_layers: int) -> DSACon
         table = tuple(_guess_name(field, opened) for field in table)
     values = reader.values("dsa", table)
     listed = reader.take_list("dsa", layer_names, "dsa.layers")
-    if not opened:
+    if opened is None:
         del reader.sections["dsa"], reader.spelling["dsa"]
     where = reader.spelling.get("dsa.layers", "")
     chosen = full if listed is None else layers.to_zero_based(listed, num_layers, where)
@@ -331,10 +339,8 @@ def _guess_name(field: Field, found: dict[str, Any]) -> Field:
 
 
 def _read_quant(reader: _Reader) -> QuantConfig | None:
-    found = reader.open("quant", "text", "quantization_config") or reader.open(
-        "quant", "top", "quantization_config"
-    )
-    if not found:
+    found = reader.open_first("quant", ("text", "top"), "quantization_config")
+    if found is None:
         return None
     where = reader.spelling["quant"]
     if found.get("format") != MXFP4_FORMAT:
@@ -364,9 +370,8 @@ def _group_size(found: dict[str, Any]) -> Any:
     return 32
 
 
-def _read_vision(reader: _Reader, tree: dict[str, Any]) -> VisionConfig | None:
-    found = reader.open("vision", "top", "vision_config")
-    if not found:
+def _read_vision(reader: _Reader) -> VisionConfig | None:
+    if reader.open("vision", "top", "vision_config") is None:
         return None
     return VisionConfig(**reader.values("vision", fields.VISION))
 
