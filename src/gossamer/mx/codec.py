@@ -192,7 +192,8 @@ def element_table(fmt: Format) -> F32:
 @functools.cache
 def scale_table() -> F32:
     """The value of every E8M0 byte, [256] float32, read-only; entry 255 is NaN."""
-    values = np.ldexp(np.float32(1), np.arange(256) - SCALE_BIAS).astype(np.float32)
+    exponents = np.arange(256) - SCALE_BIAS
+    values = np.ldexp(np.float32(1), np.minimum(exponents, SCALE_BIAS)).astype(np.float32)
     values[SCALE_NAN] = np.nan
     values.flags.writeable = False
     return values
