@@ -11,8 +11,10 @@ from hypothesis.extra import numpy as hnp
 from gossamer.checkpoint import CheckpointError, CheckpointReader, CheckpointWriter, writer
 from gossamer.checkpoint.index import INDEX_FILE
 
-DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8,
-          "F8_E8M0": np.uint8, "I64": np.int64, "BOOL": np.bool_, "F64": np.float64, "I8": np.int8, "C64": np.complex64}  # fmt: skip
+DTYPES = {
+    "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "F8_E8M0": np.uint8,
+    "I64": np.int64, "BOOL": np.bool_, "F64": np.float64, "I8": np.int8, "C64": np.complex64,
+}  # fmt: skip
 
 characters = st.characters(exclude_categories=["Cs"])
 names = st.text(characters, min_size=1, max_size=12).filter(lambda n: n != "__metadata__")

@@ -103,8 +103,9 @@ def test_compressed_tensors(call, bits_, fmt, rule):
     exactly_full = (
         np.frexp(amax)[0] * 2 == f.max_normal / 2.0**f.emax if bits_ == 8 else np.zeros_like(overflow)
     )
-    # It never stores a scale of its own for amax near 0, and bfloat16 cannot hold all values under 2^-126.
-    lowest = (scales == 0) | (amax < 2.0 ** (f.emax - 126))
+    # Negative zeros of a zero block lose their sign, and decoded values are bfloat16, whose subnormals end at
+    # 2^-133: E4M3 steps are finer than that for the three smallest scales.
+    lowest = scales < 3
     same = ~(overflow | exactly_full | lowest)
     codes = {4: mx.unpack4, 8: lambda data: data, 6: unpack6}[bits_](theirs["data"])
     different = {
