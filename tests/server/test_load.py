@@ -1,0 +1,105 @@
+import asyncio
+
+import pytest
+import torch
+
+from gossamer.checkpoint.writer import CheckpointWriter
+from gossamer.config import hf, presets
+from gossamer.engine.api import SamplingParams
+from gossamer.model.state_dict_adapter import to_checkpoint
+from gossamer.model.transformer import Transformer
+from gossamer.server import load as loading
+from gossamer.text.tokenizer import Tokenizer
+
+
+def load(model, **options):
+    said = []
+    return loading.load(str(model), warn=said.append, **options), said
+
+
+def greedy(loaded, prompt=(1, 2, 3)):
+    async def collect():
+        params = SamplingParams(max_tokens=8, temperature=0)
+        tokens = [t.token_id async for t in loaded.engine.submit(prompt, params)]
+        await loaded.engine.close()
+        return tokens
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The debug model, saved as a checkpoint with its tokenizer."""
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    config = presets.load("debug")
+    writer = CheckpointWriter(path)
+    for name, array, dtype in to_checkpoint(Transformer(config, seed=4)):
+        writer.add(name, array, dtype)
+    writer.finish()
+    hf.write(config, path / "config.json")
+    Tokenizer.bytes_only().save(path)
+    return path
+
+
+def test_debug_is_random_and_says_so():
+    loaded, said = load("debug", seed=1)
+    assert loaded.name == "debug"
+    assert len(said) == 1
+    assert "random weights" in said[0]
+    assert greedy(loaded) == greedy(load("debug", seed=1)[0])
+    assert greedy(load("debug", seed=1)[0]) != greedy(load("debug", seed=2)[0])
+
+
+def test_a_folder_is_served_under_its_name(folder):
+    loaded, said = load(folder)
+    assert loaded.name == "tiny"
+    assert said == []
+    assert loaded.config.vocab_size == 320
+    assert len(greedy(loaded)) == 8
+    assert greedy(load(folder)[0]) == greedy(load(folder)[0])
+
+
+def test_a_preset_name_wins_over_a_folder_of_that_name(folder, tmp_path, monkeypatch):
+    (tmp_path / "debug").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    assert load("debug")[1] != []
+    assert load("./debug")[0].name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [("k3", "has no weights here"), ("no/such/folder", "neither nano nor debug nor a folder")],
+)
+def test_what_cannot_be_loaded(model, text):
+    with pytest.raises(loading.LoadError, match=text):
+        load(model)
+
+
+def test_missing_bundled_weights_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "BUNDLED", tmp_path)
+    with pytest.raises(loading.LoadError, match="bundled nano weights are missing"):
+        load("nano")
+
+
+def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
+    for part in folder.iterdir():
+        (tmp_path / part.name).symlink_to(part)
+    (tmp_path / "tiktoken.model").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    ranks = {bytes((byte,)): byte for byte in range(256)} | {b"ab": 256}
+    from gossamer.text import specials
+
+    Tokenizer(ranks, specials=specials.small(257), digits=1, source="test").save(tmp_path)
+    with pytest.raises(loading.LoadError, match="the tokenizer has 321 ids, the model only 320"):
+        load(tmp_path)
+
+
+def test_threads():
+    before = torch.get_num_threads()
+    try:
+        load("debug", threads=1)
+        assert torch.get_num_threads() == 1
+        with pytest.raises(loading.LoadError, match="threads must be at least 1"):
+            load("debug", threads=0)
+    finally:
+        torch.set_num_threads(before)

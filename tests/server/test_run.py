@@ -1,0 +1,118 @@
+"""The random debug model behind the front: the official client, the sample request, the serve command."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+
+from gateway.child import ENVIRONMENT, GOSSAMER, SIGNALS, child, is_free
+from gateway.live import live
+from gossamer.gateway.app import create_app
+from gossamer.gateway.process import bind
+from gossamer.server.load import load
+
+SAMPLE = Path(__file__).resolve().parents[2] / "scripts" / "sample_request.py"
+USER = {"role": "user", "content": "canary-8812"}
+ASK = {"model": "debug", "messages": [USER], "max_tokens": 12, "seed": 3}
+
+
+def sample(*arguments):
+    command = [sys.executable, str(SAMPLE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+
+
+@pytest.fixture(scope="module")
+def url():
+    loaded = load("debug", warn=print)
+    with live(create_app({"debug": loaded.upstream}, on_close=[loaded.engine.close])) as url:
+        yield url
+
+
+@pytest.fixture
+def client(url):
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as sdk:
+        yield sdk
+
+
+def test_whole_and_streamed_answers_are_the_same(client):
+    whole = client.chat.completions.create(**ASK)
+    assert whole.usage.completion_tokens <= 12
+    assert whole.usage.prompt_tokens > 100
+    reasoning, content, finish, usage = "", "", None, None
+    for chunk in client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+            content += choice.delta.content or ""
+            finish = choice.finish_reason or finish
+    message = whole.choices[0].message
+    assert reasoning == message.reasoning_content
+    assert content == (message.content or "")
+    assert finish == whole.choices[0].finish_reason
+    assert usage == whole.usage
+
+
+def test_a_conversation_that_does_not_fit(client):
+    with pytest.raises(openai.BadRequestError, match="exceeded model token limit: 4096") as caught:
+        client.chat.completions.create(**{**ASK, "max_tokens": 4096})
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_leaving_a_stream_frees_the_engine_for_the_next(client):
+    stream = client.chat.completions.create(**{**ASK, "max_tokens": 3000}, stream=True)
+    next(iter(stream))
+    stream.close()
+    assert client.chat.completions.create(**ASK).usage.completion_tokens <= 12
+
+
+def test_the_sample_request_prints_an_answer(url):
+    done = sample("--url", url, "--wait", "5", "--max-tokens", "40")
+    assert done.returncode == 0, done.stderr
+    assert "[reasoning]" in done.stdout
+    assert "tool call" in done.stdout
+    assert "tokens/s (measured)" in done.stdout
+
+
+def test_the_sample_request_says_why_it_failed(url):
+    assert "HTTP 404" in sample("--url", url, "--model", "other").stderr
+    wrong = sample("--url", url, "--server-pid", str(2**22 + 1))
+    assert wrong.returncode == 1
+    assert "the server ended before it was ready" in wrong.stderr
+    with bind("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+    nobody = sample("--url", f"http://127.0.0.1:{port}")
+    assert nobody.returncode == 1
+    assert "start one with: gossamer serve" in nobody.stderr
+
+
+def test_the_command_says_in_one_line_that_the_port_is_taken():
+    with bind("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        command = [GOSSAMER, "serve", "debug", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"gossamer: port {port} on 127.0.0.1 is taken; ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_command_serves_until_a_signal(number):
+    with child(GOSSAMER, "serve", "debug", "--served-model-name", "org/x", "--port", "0") as process:
+        assert "WARNING: model 'debug' has random weights" in process.said
+        done = sample("--url", process.url, "--server-pid", str(process.pid), "--max-tokens", "20")
+        assert done.returncode == 0, done.stderr
+        with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as sdk:
+            ask = {**ASK, "model": "org/x", "max_tokens": 3000}
+            seen = iter(sdk.chat.completions.create(**ask, stream=True))
+            next(seen)
+            process.signal(number)
+            with pytest.raises(openai.APIError, match="shutting down"):
+                list(seen)
+        assert process.wait() == 0
+        assert process.said.endswith("stopped\n")
+        assert "Traceback" not in process.said
+        assert "canary" not in process.said
+        assert is_free(process.port)
