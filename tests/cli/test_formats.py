@@ -29,6 +29,7 @@ def seeds(monkeypatch):
 
     report = ModuleType("gossamer.mx.report")
     report.measure = measure  # type: ignore[attr-defined]
+    report.CONDITIONS = "two rows, made up"  # type: ignore[attr-defined]
     report.plot_svg = lambda rows: f"<svg>{len(rows)} rows</svg>"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gossamer.mx.report", report)
     monkeypatch.setattr(gossamer.mx, "report", report, raising=False)
@@ -40,6 +41,7 @@ def test_table(seeds, capsys):
     assert seeds == [7]
     assert capsys.readouterr().out.splitlines() == [
         "signal kept by each format (measured, seed 7)",
+        "two rows, made up",
         "",
         "format           weights   sqnr_db",
         "mxfp4            gaussian    18.50",

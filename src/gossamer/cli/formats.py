@@ -25,9 +25,10 @@ def show(*, seed: int, plot: Path | None, json: bool) -> int:
     if json:
         from json import dumps
 
-        print(dumps({"seed": seed, "basis": "measured", "rows": [asdict(row) for row in rows]}, indent=2))
+        found = {"seed": seed, "basis": "measured", "conditions": report.CONDITIONS}
+        print(dumps(found | {"rows": [asdict(row) for row in rows]}, indent=2))
     else:
-        print(table([asdict(row) for row in rows], seed))
+        print(table([asdict(row) for row in rows], seed, report.CONDITIONS))
     if plot is not None:
         try:
             plot.write_text(report.plot_svg(rows), encoding="utf-8")
@@ -36,15 +37,20 @@ def show(*, seed: int, plot: Path | None, json: bool) -> int:
     return 0
 
 
-def table(rows: list[dict[str, Any]], seed: int) -> str:
-    """The measured rows with their field names as headings."""
+def table(rows: list[dict[str, Any]], seed: int, conditions: str) -> str:
+    """The measured rows with their field names as headings, under what they were measured on."""
     from gossamer.cli.tables import aligned
 
     names = list(rows[0])
     cells = [tuple(names), *(tuple(_text(row[name]) for name in names) for row in rows)]
     numeric = {i for i, name in enumerate(names) if isinstance(rows[0][name], int | float)}
     return "\n".join(
-        [f"signal kept by each format (measured, seed {seed})", "", *aligned(cells, right=numeric)]
+        [
+            f"signal kept by each format (measured, seed {seed})",
+            conditions,
+            "",
+            *aligned(cells, right=numeric),
+        ]
     )
 
 

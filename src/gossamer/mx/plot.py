@@ -74,7 +74,7 @@ def _width(row: FormatRow) -> int:
 def _bar_pair(row: FormatRow, y: float, unit: float) -> list[str]:
     parts = [
         _text(_LEFT - 12, y + 12, f"{row.format}, {row.scaling}", "text", anchor="end"),
-        _text(_LEFT - 12, y + 28, f"{row.bits:.2f} bits", "soft small", anchor="end"),
+        _text(_LEFT - 12, y + 28, f"{row.bits:g} bits", "soft small", anchor="end"),
     ]
     for i, (value, colour) in enumerate(((row.gaussian_db, "one"), (row.outliers_db, "two"))):
         at, length = y + i * (_BAR + 2), max(value, 0) * unit
