@@ -111,7 +111,7 @@ def test_missing_extra_and_misshapen_tensors_are_reported_with_exit_1(tmp_path, 
     assert result.missing == ("language_model.model.layers.2.self_attn.q_a_proj.weight",)
     assert result.extra == ("left.over",)
     assert [(d.name, d.expected, d.found) for d in result.differing] == [
-        ("language_model.model.norm.weight", "BF16 [64]", "BF16 [7]")
+        ("language_model.model.norm.weight", "shape [64]", "shape [7]")
     ]
     assert run(["inspect", str(folder)]) == 1
     out = capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_missing_extra_and_misshapen_tensors_are_reported_with_exit_1(tmp_path, 
         "NOT COMPLETE",
         "missing: language_model",
         "extra: left.over",
-        "expected BF16 [64], found BF16 [7]",
+        "expected shape [64], found shape [7]",
     ):
         assert text in out
 

@@ -11,7 +11,6 @@ from gossamer.config.model import ConfigError, ModelConfig
 from gossamer.records import inventory as records
 
 if TYPE_CHECKING:
-    from gossamer.config import compare
     from gossamer.records.inventory import Comparison, Inventory
 
 MAX_LISTED = 20
@@ -106,34 +105,37 @@ def check_folder(config: ModelConfig, folder: Path) -> tuple[ModelConfig, Compar
         The config as the files store it (packed experts or not), and the comparison.
     """
     from gossamer.checkpoint import CheckpointReader
-    from gossamer.config import compare
+    from gossamer.checkpoint.expect import check
+    from gossamer.config.layout import with_storage_of
 
     with CheckpointReader.open(folder) as reader:
-        infos = list(reader.infos())
+        config = with_storage_of(config, reader.names())
+        problems = check(reader, count.tensors(config))
+        sizes = [info.nbytes for info in reader.infos()]
         num_files = len(reader.shards())
-    config = compare.with_storage_of(config, (info.name for info in infos))
-    found = (compare.Found(name=i.name, dtype=i.dtype, shape=i.shape) for i in infos)
-    result = compare.compare(config, found)
+    missing = [p.name for p in problems if p.kind == "missing"]
+    extra = [p.name for p in problems if p.kind == "extra"]
+    differing = [p for p in problems if p.kind in ("dtype", "shape")]
     return config, records.Comparison(
         num_files=num_files,
-        num_tensors=len(infos),
-        num_bytes=sum(info.nbytes for info in infos),
-        is_complete=result.is_complete,
-        missing=result.missing[:MAX_LISTED],
-        extra=result.extra[:MAX_LISTED],
-        differing=tuple(_difference(item) for item in result.differing[:MAX_LISTED]),
-        num_missing=len(result.missing),
-        num_extra=len(result.extra),
-        num_differing=len(result.differing),
+        num_tensors=len(sizes),
+        num_bytes=sum(sizes),
+        is_complete=not missing and not differing,
+        missing=tuple(missing[:MAX_LISTED]),
+        extra=tuple(extra[:MAX_LISTED]),
+        differing=tuple(
+            records.Difference(
+                name=p.name,
+                file=p.file or "",
+                expected=f"{p.kind} {p.expected}",
+                found=f"{p.kind} {p.found}",
+            )
+            for p in differing[:MAX_LISTED]
+        ),
+        num_missing=len(missing),
+        num_extra=len(extra),
+        num_differing=len(differing),
     )
-
-
-def _difference(item: compare.Differing) -> records.Difference:
-    return records.Difference(name=item.name, expected=_form(item.expected), found=_form(item.found))
-
-
-def _form(tensor: compare.Found) -> str:
-    return f"{tensor.dtype} {list(tensor.shape)}"
 
 
 def describe(

@@ -46,10 +46,9 @@ def build() -> App:
         default_parameter=flags,
         suppress_keyboard_interrupt=False,
     )
-    for name, (path, help_text) in COMMANDS.items():
-        # A path that leads to an App brings its own help; giving it twice is an error in cyclopts.
-        is_app = path.endswith(":app")
-        app.command(path, name=name, **({} if is_app else {"help": help_text}))
+    for name, (path, _) in COMMANDS.items():
+        # A command's own docstring is its help: it holds more than the one line of the table.
+        app.command(path, name=name)
     return app
 
 

@@ -132,7 +132,7 @@ def _comparison(result: Comparison) -> Iterator[str]:
         f"{result.num_files} file(s); {result.num_missing:,} missing, {result.num_differing:,} differing, "
         f"{result.num_extra:,} extra"
     )
-    differing = [f"{d.name}: expected {d.expected}, found {d.found}" for d in result.differing]
+    differing = [f"{d.file}: {d.name}: expected {d.expected}, found {d.found}" for d in result.differing]
     for title, total, names in (
         ("missing", result.num_missing, list(result.missing)),
         ("differing", result.num_differing, differing),

@@ -9,10 +9,10 @@ golden totals in the tests.  Shapes are [out, in].
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from gossamer.config.model import ModelConfig, VisionConfig
+from gossamer.config.model import ModelConfig, QuantConfig, VisionConfig
 
 BYTES_PER_ELEMENT = {"BF16": 2, "F32": 4, "U8": 1}
 
@@ -96,6 +96,19 @@ def groups(config: ModelConfig) -> Iterator[TensorGroup]:
 def text_prefix(config: ModelConfig) -> str:
     """What stands before "model.layers": K3 nests the text model, Kimi-Linear does not."""
     return "" if config.family == "kimi-linear" else "language_model."
+
+
+def with_storage_of(config: ModelConfig, names: Iterable[str]) -> ModelConfig:
+    """The config with the expert format that the tensor names of a checkpoint show.
+
+    What decides how experts are stored is whether ``weight_packed`` exists, not what the config file
+    declares: its ignore list leaves several unpacked matrices out.
+    """
+    packed = any(name.endswith(".weight_packed") for name in names)
+    if packed == (config.quant is not None and config.quant.expert_format == "mxfp4"):
+        return config
+    quant = config.quant or QuantConfig()
+    return replace(config, quant=replace(quant, expert_format="mxfp4" if packed else "bf16"))
 
 
 def _matrix(

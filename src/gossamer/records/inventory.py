@@ -48,8 +48,10 @@ class Difference(Value, frozen=True, kw_only=True):
     """One tensor whose header is not what the architecture wants."""
 
     name: Text
+    file: str
     expected: str
     found: str
+    """What is expected and found: "shape [64]" or "dtype BF16"."""
 
 
 class Comparison(Value, frozen=True, kw_only=True):
