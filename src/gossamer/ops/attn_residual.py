@@ -5,8 +5,50 @@ Shape legend: B batch, T tokens, D hidden width, n candidates (snapshots and the
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class _Mix(torch.autograd.Function):
+    """y = sum_i p_i V_i, p = softmax(s), s_i = r_i (V_i . w), r_i = rsqrt(mean(V_i^2) + eps).
+
+    With e_i = dy . V_i and ds = p (e - sum p e):
+    dV_i = p_i dy + ds_i (r_i w - s_i r_i^2 V_i / D) and dw = sum_i ds_i r_i V_i.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, eps: float, *candidates: Tensor) -> Tensor:
+        values = [c.float() for c in candidates]
+        inverse = torch.stack([torch.rsqrt(v.square().mean(-1) + eps) for v in values])  # [n, B, T]
+        scores = torch.stack([torch.matmul(v, w) for v in values]).mul_(inverse)
+        p = torch.softmax(scores, 0)
+        out = p[0].unsqueeze(-1) * values[0]
+        for i, value in enumerate(values[1:], 1):
+            out.addcmul_(p[i].unsqueeze(-1), value)
+        ctx.save_for_backward(w, inverse, scores, p, *candidates)
+        return out.to(candidates[-1].dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        w, inverse, scores, p, *candidates = ctx.saved_tensors
+        grad = grad_outputs[0].float()
+        values = [c.float() for c in candidates]
+        e = torch.stack([(grad * v).sum(-1) for v in values])
+        d_scores = p * (e - (p * e).sum(0))
+        along_w = d_scores * inverse
+        along_v = (d_scores * scores * inverse.square()).div_(-w.shape[0])
+        grad_w = torch.zeros_like(w)
+        grads = []
+        for i, value in enumerate(values):
+            d = p[i].unsqueeze(-1) * grad
+            d.addcmul_(along_w[i].unsqueeze(-1), w).addcmul_(along_v[i].unsqueeze(-1), value)
+            grad_w += torch.matmul(along_w[i].flatten(), value.flatten(0, -2))
+            grads.append(d.to(candidates[i].dtype))
+        return grad_w, None, *grads
 
 
 def mix_naive(candidates: list[Tensor], norm_weight: Tensor, proj_weight: Tensor, eps: float) -> Tensor:
@@ -42,13 +84,6 @@ def mix(candidates: list[Tensor], norm_weight: Tensor, proj_weight: Tensor, eps:
     """
     if len(candidates) == 1:
         return candidates[0]
-    w = norm_weight.float() * proj_weight.float().reshape(-1)
-    scores = []
-    for value in candidates:
-        v = value.float()
-        scores.append((v * w).sum(-1) * torch.rsqrt(v.square().mean(-1) + eps))
-    p = torch.softmax(torch.stack(scores, -1), -1).unsqueeze(-2).unbind(-1)  # n of [B, T, 1]
-    out = p[0] * candidates[0].float()
-    for weight, value in zip(p[1:], candidates[1:], strict=True):
-        out = torch.addcmul(out, weight, value.float())
-    return out.to(candidates[-1].dtype)
+    with torch.autocast("cpu", enabled=False):
+        w = norm_weight.float() * proj_weight.float().reshape(-1)
+        return _Mix.apply(w, eps, *candidates)

@@ -84,9 +84,11 @@ def _chunked(
     grown = decay.exp()
     # A = inverse diag(beta); W = A (k exp(G)) and U = A v share one product.
     wu = inverse @ (beta * torch.cat([k * grown, v], -1))  # [M, N, C, K+V]
+    w, u = wu.split([width, v.shape[-1]], -1)
     last = decay[..., -1:, :]
     step = (k * torch.exp(last - decay)).transpose(-1, -2) @ wu  # [M, N, K, K+V]
-    transition = torch.diag_embed(last.squeeze(-2).exp()) - step[..., :width]
-    states, end = linear_scan(transition, step[..., width:], start)  # S before each chunk [M, N, K, V]
-    new = wu[..., width:] - wu[..., :width] @ states
+    outflow, inflow = step.split([width, v.shape[-1]], -1)
+    transition = torch.diag_embed(last.squeeze(-2).exp()) - outflow
+    states, end = linear_scan(transition, inflow, start)  # S before each chunk [M, N, K, V]
+    new = u - w @ states
     return (q * grown) @ states + qk @ new, end

@@ -14,10 +14,10 @@ from torch.autograd.function import once_differentiable
 
 
 def _convolve(past: Tensor, weight: Tensor, tokens: int) -> Tensor:
-    """Past [B, T+W-1, C], weight [C, W] float32; [B, T, C] float32."""
-    out = past[:, :tokens].float() * weight[:, 0]
+    """Takes past [B, T+W-1, C] and weight [C, W], both float32; [B, T, C]."""
+    out = past[:, :tokens] * weight[:, 0]
     for j in range(1, weight.shape[-1]):
-        out.addcmul_(past[:, j : j + tokens].float(), weight[:, j])
+        out.addcmul_(past[:, j : j + tokens], weight[:, j])
     return out
 
 
@@ -28,13 +28,14 @@ class _ShortConv(torch.autograd.Function):
     def forward(ctx: Any, past: Tensor, weight: Tensor, tokens: int) -> Tensor:
         ctx.save_for_backward(past, weight)
         ctx.tokens = tokens
-        return F.silu(_convolve(past, weight, tokens), inplace=True)
+        return F.silu(_convolve(past.float(), weight, tokens), inplace=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None]:  # pyrefly: ignore[bad-override]
         (grad,) = grad_outputs
         past, weight = ctx.saved_tensors
+        dtype, past = past.dtype, past.float()
         tokens, taps = ctx.tokens, weight.shape[-1]
         d = torch.ops.aten.silu_backward(grad.contiguous(), _convolve(past, weight, tokens))
         grad_past = torch.zeros(past.shape)
@@ -42,7 +43,7 @@ class _ShortConv(torch.autograd.Function):
         for j in range(taps):
             grad_past[:, j : j + tokens].addcmul_(d, weight[:, j])
             grad_weight[:, j] = (d * past[:, j : j + tokens]).sum((0, 1))
-        return grad_past.to(past.dtype), grad_weight, None
+        return grad_past.to(dtype), grad_weight, None
 
 
 def short_conv(x: Tensor, weight: Tensor, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
