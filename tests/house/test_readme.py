@@ -38,7 +38,13 @@ def free_port() -> int:
 
 
 def run(command: str, timeout: int) -> str:
-    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    env = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
     env["PORT"] = str(free_port())
     done = subprocess.run(
         command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout

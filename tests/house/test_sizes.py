@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").glob("*.py"), *(ROOT / "tests").rglob("*.py")])
+FILES = sorted(
+    [*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").glob("*.py"), *(ROOT / "tests").rglob("*.py")]
+)
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc"}
