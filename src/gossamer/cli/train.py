@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 app = App(name="train", help="Train the small models that ship with gossamer.")
 
@@ -20,10 +20,8 @@ def nano(
     threads: int = 2,
     data_dir: Path | None = None,
     steps: int | None = None,
-    export: Annotated[
-        Path | None, Parameter(help="Write the model of the run to this folder and stop.")
-    ] = None,
-    evaluate: Annotated[Path | None, Parameter(help="Evaluate an exported folder and stop.")] = None,
+    export: Path | None = None,
+    evaluate: Path | None = None,
     dialogues: int = 200,
 ) -> None:
     """Train nano in two stages, text and then dialogues; called again it goes on where it stopped.
@@ -35,7 +33,9 @@ def nano(
         seed: Of weights, data order and dialogues.
         threads: Threads that compute.
         data_dir: Folder of .txt files to learn from instead of the data packages.
-        steps: Stop after this many steps; the run can go on later.
+        steps: Stop after this many steps; the run can go on later.  Ctrl-C stops too.
+        export: Write the model of the run to this folder instead of training.
+        evaluate: Measure an exported folder instead of training, and add the figures to its card.
         dialogues: Held-out dialogues of an evaluation.
     """
     import torch
@@ -53,4 +53,6 @@ def nano(
         evaluate_folder(evaluate, run, num_dialogues=dialogues)
     else:
         trainer = running.open_run(run, minutes=minutes, tokens=tokens, seed=seed, data_dir=data_dir)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: trainer.stop())
         trainer.run(max_steps=steps)

@@ -6,9 +6,10 @@ Shape legend: B rows, T tokens, V vocabulary, E experts.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from gossamer.model.latent_moe import LatentMoE
 from gossamer.model.trace import Trace
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
+from gossamer.train.errors import TrainError
 from gossamer.train.muon import MuonAdam
 from gossamer.train.plan import Phase, Plan
 from gossamer.train.streams import Batch
@@ -54,7 +56,7 @@ class Trainer:
         self,
         model: Transformer,
         plan: Plan,
-        data: dict[str, Rows],
+        data: Mapping[str, Rows],
         folder: Path,
         show: Callable[[str], None] | None = None,
     ):
@@ -64,34 +66,45 @@ class Trainer:
         self.folder = folder
         self.show = show or (lambda line: print(line, file=sys.stderr, flush=True))
         self.indexer = {n: p for n, p in model.named_parameters() if ".indexer." in n}
-        self.trunk = {
-            n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad
-        }
-        self.optimizer = MuonAdam(
-            [*self.trunk.items(), *self.indexer.items()], lr=plan.lr, matrix_lr=plan.matrix_lr
-        )
+        self.trunk = {n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad}
         self._workers = ThreadPoolExecutor(
             min(torch.get_num_threads(), plan.batch_rows // plan.micro_rows),
             initializer=partial(torch.set_num_threads, 1),
         )
+        self.optimizer = MuonAdam(
+            [*self.trunk.items(), *self.indexer.items()],
+            lr=plan.lr,
+            matrix_lr=plan.matrix_lr,
+            side_by_side=self._workers.map,
+        )
+        self._balanced = {m.layer: m for m in model.modules() if isinstance(m, LatentMoE)}
+        self._stopping = False
         self.progress = state.Progress()
         if (folder / state.FILE).exists():
             self.progress = state.restore(folder, model, self.optimizer)
             self._log({"event": "resumed"})
 
     def run(self, max_steps: int | None = None) -> None:
-        """Train until the plan is done, or `max_steps` steps; the state is saved at the end and on Ctrl-C."""
+        """Train until the plan is done, `max_steps` steps are, or `stop` is called; then save the state.
+
+        Raises:
+            TrainError: the loss is not a number any more; the last saved state stays.
+        """
         done = 0
         saved = time.monotonic()
-        try:
-            while self.progress.phase < len(self.plan.phases) and (max_steps is None or done < max_steps):
-                self._step(self.plan.phases[self.progress.phase])
-                done += 1
-                if time.monotonic() - saved > CHECKPOINT_EVERY_S:
-                    self._save()
-                    saved = time.monotonic()
-        finally:
-            self._save()
+        while self.progress.phase < len(self.plan.phases) and not self._stopping:
+            if max_steps is not None and done >= max_steps:
+                break
+            self._step(self.plan.phases[self.progress.phase])
+            done += 1
+            if time.monotonic() - saved > CHECKPOINT_EVERY_S:
+                self._save()
+                saved = time.monotonic()
+        self._save()
+
+    def stop(self) -> None:
+        """Let `run` end after the step it is in."""
+        self._stopping = True
 
     def _save(self) -> None:
         state.save(self.folder, self.model, self.optimizer, self.progress)
@@ -105,10 +118,15 @@ class Trainer:
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
         record, loads = self._gradients(phase, batch, with_kl)
+        if not math.isfinite(record["loss"]):
+            raise TrainError(
+                f"step {p.step}: the loss is {record['loss']}; lower the rates in the plan and call again, "
+                "the last saved state is kept"
+            )
         if phase.trains != "indexer":
             own = [x for x in self.trunk.values() if x.grad is not None]
             record["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(own, plan.clip_norm))
-        self.optimizer.step(side_by_side=self._workers.map)
+        self.optimizer.step()
         if phase.trains != "indexer":
             self._balance(loads, plan.router_rate * scale)
         seconds = time.monotonic() - started
@@ -118,7 +136,9 @@ class Trainer:
         self._log(record)
         self._show(record)
 
-    def _gradients(self, phase: Phase, batch: Batch, with_kl: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
+    def _gradients(
+        self, phase: Phase, batch: Batch, with_kl: bool
+    ) -> tuple[dict[str, Any], dict[int, Tensor]]:
         """Sum the gradients of a batch over its micro-batches; return what to log and the experts' loads.
 
         Micro-batches are computed side by side, one thread each: small products gain more from that than from
@@ -127,7 +147,7 @@ class Trainer:
         plan = self.plan
         for parameter in self.trunk.values():
             parameter.requires_grad_(phase.trains != "indexer")
-        wanted = [*(self.trunk.values() if phase.trains != "indexer" else ())]
+        wanted: list[Tensor] = [*(self.trunk.values() if phase.trains != "indexer" else ())]
         wanted += self.indexer.values() if with_kl else ()
         asked = max(1, int((batch.targets >= 0).sum()))
         starts = range(0, plan.batch_rows, plan.micro_rows)
@@ -170,14 +190,13 @@ class Trainer:
     def _balance(self, loads: dict[int, Tensor], rate: float) -> None:
         """Raise the selection bias of experts below the mean load, lower the others; no auxiliary loss."""
         for layer, load in loads.items():
-            moe = self.model.model.layers[layer].block_sparse_moe
             gap = load.float().mean() - load.float()
             with torch.no_grad():
-                moe.gate.e_score_correction_bias.add_(rate * gap.sign())
+                self._balanced[layer].gate.e_score_correction_bias.add_(rate * gap.sign())
 
     def _set_fake_quant(self, on: bool) -> None:
-        for module in self.model.modules():
-            if isinstance(module, LatentMoE) and module.experts.options.fake_quant != on:
+        for module in self._balanced.values():
+            if module.experts.options.fake_quant != on:
                 module.experts.options = replace(module.experts.options, fake_quant=on)
 
     def _advance(self, phase: Phase, num_tokens: int, seconds: float) -> None:

@@ -52,6 +52,10 @@ class MuonAdam(torch.optim.Optimizer):
         named: the parameters by name.
         lr: peak rate of Adam parameters; a schedule multiplies the groups' `lr`.
         matrix_lr: peak rate of Muon parameters.
+        momentum: of Muon, Nesterov's form.
+        betas: of Adam.
+        weight_decay: decoupled, for all but vectors.
+        side_by_side: `map`, or a pool's `map`: matrices are orthogonalised in independent pieces.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class MuonAdam(torch.optim.Optimizer):
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.05,
+        side_by_side: Callable[..., Iterable] = map,
     ):
         by_shape: dict[tuple[int, ...], list[Parameter]] = {}
         rest: list[Parameter] = []
@@ -71,10 +76,9 @@ class MuonAdam(torch.optim.Optimizer):
                 by_shape.setdefault(tuple(parameter.shape), []).append(parameter)
             else:
                 rest.append(parameter)
-        groups = [
-            {"params": own, "peak": matrix_lr, "muon": True} for _, own in sorted(by_shape.items())
-        ]
+        groups = [{"params": own, "peak": matrix_lr, "muon": True} for _, own in sorted(by_shape.items())]
         groups.append({"params": rest, "peak": lr, "muon": False})
+        self.side_by_side = side_by_side
         super().__init__(
             groups, {"lr": lr, "momentum": momentum, "betas": betas, "weight_decay": weight_decay}
         )
@@ -85,13 +89,8 @@ class MuonAdam(torch.optim.Optimizer):
             group["lr"] = group["peak"] * scale
 
     @torch.no_grad()
-    def step(self, closure: None = None, *, side_by_side: Callable[..., Iterable] = map) -> None:
-        """One update; parameters without a gradient are left alone.
-
-        Args:
-            closure: not used.
-            side_by_side: `map`, or a pool's `map`: matrices are orthogonalised in independent pieces.
-        """
+    def step(self, closure: None = None) -> None:  # pyrefly: ignore[bad-override]
+        """One update; parameters without a gradient are left alone."""
         pieces: list[tuple[list[Parameter], dict]] = []
         for group in self.param_groups:
             own = [p for p in group["params"] if p.grad is not None]
@@ -99,7 +98,7 @@ class MuonAdam(torch.optim.Optimizer):
                 pieces += [(own[i : i + PIECE], group) for i in range(0, len(own), PIECE)]
             elif own:
                 self._adam(own, group)
-        for _ in side_by_side(self._muon, pieces):
+        for _ in self.side_by_side(self._muon, pieces):
             pass
 
     @torch.no_grad()
@@ -107,11 +106,12 @@ class MuonAdam(torch.optim.Optimizer):
         own, group = piece
         updates = []
         for p in own:
-            state = self.state[p]
+            state, grad = self.state[p], p.grad
+            assert grad is not None
             if not state:
                 state["momentum"] = torch.zeros_like(p)
-            state["momentum"].mul_(group["momentum"]).add_(p.grad)
-            updates.append(p.grad.add(state["momentum"], alpha=group["momentum"]))
+            state["momentum"].mul_(group["momentum"]).add_(grad)
+            updates.append(grad.add(state["momentum"], alpha=group["momentum"]))
         rows, columns = own[0].shape[-2:]
         stacked = torch.stack(updates).reshape(-1, rows, columns)
         directions = orthogonalise(stacked).reshape(len(own), *own[0].shape)

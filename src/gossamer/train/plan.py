@@ -53,7 +53,9 @@ class Plan:
     def __post_init__(self) -> None:
         """Refuse plans that cannot run."""
         if self.batch_rows % self.micro_rows:
-            raise TrainError(f"batch_rows {self.batch_rows} is not a multiple of micro_rows {self.micro_rows}")
+            raise TrainError(
+                f"batch_rows {self.batch_rows} is not a multiple of micro_rows {self.micro_rows}"
+            )
         if not self.phases or any(phase.budget <= 0 for phase in self.phases):
             raise TrainError("every phase needs a budget above zero; give more --minutes or --tokens")
 
@@ -85,14 +87,31 @@ class Plan:
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings) -> Plan:
-    """Text with dense attention, the indexers alone, then dialogues with sparse attention and MXFP4 experts."""
+    """Text with dense attention, the indexers alone, dialogues with sparse attention and MXFP4 experts."""
     phases = (
-        Phase(name="text", data="text", attention="dense", trains="trunk", fake_quant=False, budget=0.46 * budget),
         Phase(
-            name="indexer", data="text", attention="dense", trains="indexer", fake_quant=False, budget=0.04 * budget
+            name="text",
+            data="text",
+            attention="dense",
+            trains="trunk",
+            fake_quant=False,
+            budget=0.36 * budget,
         ),
         Phase(
-            name="dialogue", data="dialogue", attention="sparse", trains="both", fake_quant=True, budget=0.5 * budget
+            name="indexer",
+            data="text",
+            attention="dense",
+            trains="indexer",
+            fake_quant=False,
+            budget=0.04 * budget,
+        ),
+        Phase(
+            name="dialogue",
+            data="dialogue",
+            attention="sparse",
+            trains="both",
+            fake_quant=True,
+            budget=0.6 * budget,
         ),
     )
     return Plan(unit=unit, phases=phases, **settings)

@@ -30,7 +30,9 @@ class Prepared:
     glossary: list[tuple[str, str]]
 
 
-def prepare(folder: Path, *, cache: Path, seed: int, vocab_size: int, data_dir: Path | None = None) -> Prepared:
+def prepare(
+    folder: Path, *, cache: Path, seed: int, vocab_size: int, data_dir: Path | None = None
+) -> Prepared:
     """Build the data below `folder`, or read it when it is there already."""
     if not (folder / "glossary.json").exists():
         documents, manifest = corpus.build(sources.gather(cache, data_dir), seed)

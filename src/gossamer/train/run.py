@@ -76,7 +76,9 @@ def _plan(folder: Path, *, minutes: float | None, tokens: int | None, seed: int)
         return asked
     plan = Plan.read(path)
     if asked is not None and replace(asked, phases=plan.phases) != plan:
-        raise TrainError(f"{folder} holds a run with another plan ({path}); leave the budget out or take another folder")
+        raise TrainError(
+            f"{folder} holds a run with another plan ({path}); leave the budget out or take another folder"
+        )
     return plan
 
 

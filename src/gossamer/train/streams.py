@@ -36,7 +36,7 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         """B * T."""
-        return int(self.ids.size)
+        return self.ids.size
 
 
 def encode_corpus(documents: list[Document], tokenizer: Tokenizer, folder: Path) -> None:
@@ -80,7 +80,9 @@ class TextRows:
         start = int(order[self._ranks[number] % len(order)]) * self._length
         piece = self._arrays[name][start : start + self._length + 1].astype(np.int64)
         if len(piece) < self._length + 1:
-            piece = np.concatenate([piece, self._arrays[name][: self._length + 1 - len(piece)].astype(np.int64)])
+            piece = np.concatenate(
+                [piece, self._arrays[name][: self._length + 1 - len(piece)].astype(np.int64)]
+            )
         return piece[:-1], piece[1:]
 
     def _extend(self, count: int) -> None:

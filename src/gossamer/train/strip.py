@@ -10,7 +10,31 @@ SKIPPED = frozenset(
     {"script", "style", "nav", "head", "header", "footer", "svg", "button", "form", "noscript"}
 )
 BLOCKS = frozenset(
-    "p div section article h1 h2 h3 h4 h5 h6 li ul ol dl dt dd tr table pre blockquote br hr main".split()
+    [
+        "p",
+        "div",
+        "section",
+        "article",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "li",
+        "ul",
+        "ol",
+        "dl",
+        "dt",
+        "dd",
+        "tr",
+        "table",
+        "pre",
+        "blockquote",
+        "br",
+        "hr",
+        "main",
+    ]
 )
 
 
@@ -22,9 +46,7 @@ class _HtmlText(HTMLParser):
         self.preformatted = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in SKIPPED or (tag == "div" and _navigation(attrs)):
-            self.skipping += 1
-        elif self.skipping and tag == "div":
+        if tag in SKIPPED or (tag == "div" and (self.skipping or _navigation(attrs))):
             self.skipping += 1
         if tag == "pre":
             self.preformatted += 1
@@ -68,8 +90,26 @@ LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{1,2}")
 DIRECTIVE = re.compile(r"^(\s*)\.\. ([a-zA-Z:_-]+)::\s?(.*)$")
 OPTION = re.compile(r"^\s+:[a-z-]+:(\s.*)?$")
 SILENT = frozenset(
-    "index module moduleauthor sectionauthor toctree highlight currentmodule image figure only include "
-    "_ role testsetup testcleanup raw literalinclude impl-detail-index".split()
+    [
+        "index",
+        "module",
+        "moduleauthor",
+        "sectionauthor",
+        "toctree",
+        "highlight",
+        "currentmodule",
+        "image",
+        "figure",
+        "only",
+        "include",
+        "_",
+        "role",
+        "testsetup",
+        "testcleanup",
+        "raw",
+        "literalinclude",
+        "impl-detail-index",
+    ]
 )
 
 

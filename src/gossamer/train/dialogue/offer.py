@@ -136,4 +136,3 @@ def fill(template: str, values: dict[str, Any]) -> str:
 def spoken(value: Any) -> str:
     """A value as a person or the argument block writes it: strings raw, everything else JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-

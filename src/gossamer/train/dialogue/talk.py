@@ -198,7 +198,7 @@ def remembered(rng: Rng) -> tuple[Turn, Turn]:
             ("number", lambda r: str(values.integer(r))),
         )
     )
-    value = str(maker(rng))
+    value = maker(rng)
     first = Turn(
         user=rng.choice(
             (f"My {key} is {value}.", f"Remember that my {key} is {value}.", f"Hi, my {key} is {value}.")

@@ -61,11 +61,24 @@ def _small(rng: Rng) -> int:
 
 
 def _language(rng: Rng) -> str:
-    return rng.choice("French German Spanish Italian Japanese Chinese Polish Dutch Swedish Korean".split())
+    return rng.choice(
+        [
+            "French",
+            "German",
+            "Spanish",
+            "Italian",
+            "Japanese",
+            "Chinese",
+            "Polish",
+            "Dutch",
+            "Swedish",
+            "Korean",
+        ]
+    )
 
 
 def _currency(rng: Rng) -> str:
-    return rng.choice("USD EUR GBP JPY CHF SEK NOK CAD AUD INR".split())
+    return rng.choice(["USD", "EUR", "GBP", "JPY", "CHF", "SEK", "NOK", "CAD", "AUD", "INR"])
 
 
 def _sum(rng: Rng) -> str:
@@ -331,7 +344,7 @@ CONCEPTS: tuple[Concept, ...] = (
                 "room",
                 "room place",
                 "string",
-                lambda r: r.choice("kitchen bedroom office bathroom hall garage".split()),
+                lambda r: r.choice(["kitchen", "bedroom", "office", "bathroom", "hall", "garage"]),
             ),
             _p("on", "on state enabled", "boolean", values.boolean),
             _p("level", "brightness level", "integer", values.integer, False),
@@ -398,10 +411,10 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
 )
 
-VERBS = (
-    "get set list add remove update create find check run start stop sync open close load export import merge "
-    "count rename tag archive publish restore scan verify reset lock move copy build"
-).split()
+VERBS = values.listed(
+    "get set list add remove update create find check run start stop sync open close load export "
+    "import merge count rename tag archive publish restore scan verify reset lock move copy build"
+)
 PARAMETER_KINDS: tuple[tuple[str, values.Maker], ...] = (
     ("string", values.text),
     ("string", values.text),

@@ -7,25 +7,33 @@ import random
 import uuid
 from collections.abc import Callable
 
-FIRST_NAMES = (
+
+def listed(text: str, separator: str = " ") -> tuple[str, ...]:
+    """The items of a list that is written as one text."""
+    return tuple(text.split(separator))
+
+
+FIRST_NAMES = listed(
     "Anna Ben Carla David Elena Farid Grace Hiro Ines Jonas Karim Lena Marco Nadia Oscar Priya Quentin Rosa "
     "Samir Tara Umar Vera Wang Xenia Yusuf Zoe Alice Bob Chen Diego Emma Felix Greta Hugo Ivan Julia"
-).split()
-LAST_NAMES = (
+)
+LAST_NAMES = listed(
     "Smith Garcia Mueller Tanaka Rossi Novak Kim Silva Jensen Okafor Patel Dubois Kowalski Haddad Ivanova "
     "Larsen Moreau Nguyen Olsen Papadopoulos Reyes Schmidt Torres Weber Young Zhang"
-).split()
-CITIES = (
-    "Paris, London, Berlin, Madrid, Rome, Vienna, Prague, Lisbon, Oslo, Stockholm, Helsinki, Dublin, Athens, "
-    "Warsaw, Budapest, Zurich, Geneva, Hamburg, Munich, Milan, Naples, Porto, Seville, Lyon, Nice, Kyoto, "
-    "Tokyo, Osaka, Seoul, Busan, Beijing, Shanghai, Shenzhen, Hong Kong, Taipei, Bangkok, Hanoi, Manila, "
-    "Jakarta, Singapore, Delhi, Mumbai, Chennai, Dhaka, Karachi, Dubai, Tehran, Cairo, Nairobi, Lagos, Accra, "
-    "Cape Town, Tunis, Casablanca, New York, Boston, Chicago, Denver, Seattle, Portland, San Francisco, "
-    "Los Angeles, San Diego, Austin, Dallas, Houston, Miami, Atlanta, Toronto, Montreal, Vancouver, Ottawa, "
-    "Mexico City, Lima, Bogota, Quito, Santiago, Buenos Aires, Sao Paulo, Sydney, Melbourne, Perth, Auckland, "
-    "Reykjavik, Kyiv, Riga, Vilnius, Tallinn, Zagreb, Belgrade, Sofia, Bucharest, Istanbul, Ankara, Tbilisi"
-).split(", ")
-WORDS = (
+)
+CITIES = listed(
+    "Paris, London, Berlin, Madrid, Rome, Vienna, Prague, Lisbon, Oslo, Stockholm, Helsinki, Dublin, "
+    "Athens, Warsaw, Budapest, Zurich, Geneva, Hamburg, Munich, Milan, Naples, Porto, Seville, Lyon, "
+    "Nice, Kyoto, Tokyo, Osaka, Seoul, Busan, Beijing, Shanghai, Shenzhen, Hong Kong, Taipei, Bangkok, "
+    "Hanoi, Manila, Jakarta, Singapore, Delhi, Mumbai, Chennai, Dhaka, Karachi, Dubai, Tehran, Cairo, "
+    "Nairobi, Lagos, Accra, Cape Town, Tunis, Casablanca, New York, Boston, Chicago, Denver, Seattle, "
+    "Portland, San Francisco, Los Angeles, San Diego, Austin, Dallas, Houston, Miami, Atlanta, Toronto, "
+    "Montreal, Vancouver, Ottawa, Mexico City, Lima, Bogota, Quito, Santiago, Buenos Aires, Sao Paulo, "
+    "Sydney, Melbourne, Perth, Auckland, Reykjavik, Kyiv, Riga, Vilnius, Tallinn, Zagreb, Belgrade, "
+    "Sofia, Bucharest, Istanbul, Ankara, Tbilisi",
+    separator=", ",
+)
+WORDS = listed(
     "apple river stone cloud paper garden window market bridge silver orange travel winter summer morning "
     "letter number report engine signal pocket mirror castle forest island desert ocean planet rocket "
     "camera guitar violin pencil basket bottle candle carpet dragon falcon tiger rabbit spider turtle "
@@ -34,18 +42,18 @@ WORDS = (
     "backup cache config daily draft error event final index input label legacy main monthly node output "
     "primary queue record release sample schema secret server session stable staging status summary table "
     "task temp test token trace update user version weekly worker alpha beta gamma delta"
-).split()
+)
 UNITS = ("celsius", "fahrenheit")
-HAN = (
-    "天气 北京 上海 东京 你好 世界 数据 文件 图书 音乐 电影 学习 工作 时间 今天 明天 春天 山水 老师 朋友 火车 飞机 "
-    "咖啡 手机 电脑 中文 公园 医院 学校 大学 红色 蓝色 東京 大阪 京都 料理 写真 電車"
-).split()
-KANA = "さくら ありがとう こんにちは たまご みどり カメラ テスト データ ラーメン ホテル".split()
+HAN = listed(
+    "天气 北京 上海 东京 你好 世界 数据 文件 图书 音乐 电影 学习 工作 时间 今天 明天 春天 山水 老师 "
+    "朋友 火车 飞机 咖啡 手机 电脑 中文 公园 医院 学校 大学 红色 蓝色 東京 大阪 京都 料理 写真 電車"
+)
+KANA = listed("さくら ありがとう こんにちは たまご みどり カメラ テスト データ ラーメン ホテル")
 EXTENSIONS = ("txt", "csv", "json", "py", "log", "md", "yaml", "png", "pdf", "html")
-SYLLABLES = (
+SYLLABLES = listed(
     "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu "
     "pa pe pi po ra re ri ro ru sa se si so su ta te ti to tu va ve vi vo wa we xa za zo qua tri pli gro"
-).split()
+)
 
 Rng = random.Random
 Maker = Callable[[Rng], object]
@@ -102,7 +110,9 @@ def clock(rng: Rng) -> str:
 
 def email(rng: Rng) -> str:
     """An address at an example domain."""
-    return f"{rng.choice(FIRST_NAMES).lower()}{rng.choice(('', '.' + word(rng), str(rng.randint(1, 99))))}@example.{rng.choice(('com', 'org', 'net'))}"
+    user = rng.choice(FIRST_NAMES).lower()
+    more = rng.choice(("", "." + word(rng), str(rng.randint(1, 99))))
+    return f"{user}{more}@example.{rng.choice(('com', 'org', 'net'))}"
 
 
 def identifier(rng: Rng) -> str:

@@ -1,0 +1,137 @@
+"""The model card of an export, rendered from its recorded facts and its evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+CARD_FILE = "CARD.md"
+FACTS_FILE = "training.json"
+EVALUATION_FILE = "evaluation.json"
+CURVE_FILE = "loss.svg"
+
+LIMITS = """\
+## What it cannot do
+
+- It is a test model with about 13 million parameters. It knows almost nothing, invents facts, and its prose
+  is grammatical only for a few words at a time. Use it to exercise software, never to answer a question.
+- It has seen dialogues made by templates only. Requests phrased in another way, tools with nested schemas,
+  long values, other languages than English and conversations of many turns are outside its training.
+- Its training context was 1,024 tokens; longer contexts run but are untested here.
+- The held-out dialogues below come from the same templates with other values, so the shares say how well it
+  learned the format, not how well it generalises.
+- It has not been made safe in any way, and no claim of fitness is made.
+"""
+
+NOTICE = """\
+## Notice
+
+WordNet 3.0 Copyright 2006 by Princeton University. All rights reserved. The text of the dictionary was used
+for training; this software and database is provided "as is" and Princeton University makes no
+representations or warranties, express or implied.
+"""
+
+
+def write(folder: Path) -> None:
+    """Write `CARD.md` from `training.json` and, where it exists, `evaluation.json`."""
+    facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+    path = folder / EVALUATION_FILE
+    evaluation = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    parts = [_head(facts), _data(facts), _training(facts), _evaluation(evaluation), LIMITS]
+    if any(entry["licence"].startswith("WordNet") for entry in facts["data"]):
+        parts.append(NOTICE)
+    (folder / CARD_FILE).write_text("\n".join(parts), encoding="utf-8")
+
+
+def _head(facts: dict) -> str:
+    state = "" if facts["finished"] else " **The run was not finished when this was exported.**"
+    return (
+        "# nano\n\n"
+        "A small language model with the architecture of Kimi-K3.1-Pro: KDA, gated MLA with a lightning\n"
+        "indexer, latent mixture of experts, attention residuals. It exists so that software for the large\n"
+        f"model can be run and tested on any machine. Apache-2.0.{state}\n\n"
+        f"{facts['parameters']:,} parameters; routed experts MXFP4 (scale rule EVEN), the rest BF16;\n"
+        f"{facts['bytes']:,} bytes of weights. Tokens are bytes merged to 4,096 entries, digits one by one.\n"
+    )
+
+
+def _data(facts: dict) -> str:
+    lines = [
+        "## Data\n",
+        "| package | version | licence | kind | training bytes | held-out bytes |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    for e in facts["data"]:
+        names = f"| {e['package']} | {e['version']} | {e['licence']} | {e['category']} |"
+        lines.append(f"{names} {e['train_bytes']:,} | {e['held_out_bytes']:,} |")
+    lines.append(
+        "\nThe bytes are what was available; the tokens below say how much of it was seen. Documents are\n"
+        "held out by a hash of their name. Dialogues are written by this project's seeded templates; where\n"
+        "a dictionary is listed, the meanings in them come from its training part.\n"
+    )
+    return "\n".join(lines)
+
+
+def _training(facts: dict) -> str:
+    plan = facts["plan"]
+    lines = [
+        "## Training\n",
+        "| phase | data | attention | trains | experts | tokens | minutes | last loss |",
+        "|---|---|---|---|---|---:|---:|---:|",
+    ]
+    for phase in plan["phases"]:
+        name = phase["name"]
+        experts = "MXFP4 fake-quantised" if phase["fake_quant"] else "float"
+        seen = f"{facts['tokens'].get(name, 0):,} | {facts['seconds'].get(name, 0) / 60:.1f}"
+        loss = facts["final_loss"].get(name)
+        lines.append(
+            f"| {name} | {phase['data']} | {phase['attention']} | {phase['trains']} | {experts} "
+            f"| {seen} | {'-' if loss is None else format(loss, '.3f')} |"
+        )
+    total, seconds = sum(facts["tokens"].values()), max(1e-9, sum(facts["seconds"].values()))
+    speed = f"{total:,} tokens in {seconds / 60:.1f} minutes, {total / seconds:.0f} tokens/s"
+    lines.append(
+        f"\n{facts['steps']} steps of {plan['batch_rows']} x {plan['length']} tokens, "
+        f"seed {plan['seed']}: {speed}\non two CPU cores that other work shared. Muon for matrices, AdamW for the rest, BF16\n"
+        f"autocast with FP32 masters. The text phase holds {plan['dialogue_share_in_text']:.0%} dialogues, "
+        f"learned whole; the\ndialogue phase holds {plan['text_replay']:.0%} text and otherwise counts the "
+        "assistant's own tokens only, so the\nlosses of the two phases cannot be compared. The indexers learn "
+        "from the attention's distribution\n(KL), never from the language loss. The routers are balanced by "
+        "their selection bias, without an\nauxiliary loss.\n\n"
+        f"![loss]({CURVE_FILE})\n"
+    )
+    return "\n".join(lines)
+
+
+def _evaluation(evaluation: dict | None) -> str:
+    if evaluation is None:
+        return "## Evaluation\n\nNot evaluated yet: `gossamer train nano --evaluate FOLDER`.\n"
+    lines = [
+        "## Evaluation\n",
+        "Computed from the exported folder in float32.\n",
+        "| held-out text | bytes | bits/byte | bits/byte, dense attention |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, row in evaluation["text"].items():
+        bits = f"{row['bits_per_byte_sparse']} | {row['bits_per_byte_dense']}"
+        lines.append(f"| {name} | {row['bytes']:,} | {bits} |")
+    loss, a, w = evaluation["dialogue_loss"], evaluation["answers"], evaluation["words"]
+    e = a["reasoning_tokens"]
+    lines += [
+        f"\nHeld-out dialogues: {loss['sparse']} nats per assistant token, {loss['dense']} with dense "
+        f"attention, on {loss['tokens']:,} tokens.\n",
+        f"First answers to {a['dialogues']} held-out dialogues, greedy, nothing constrained:\n",
+        "| measure | share |",
+        "|---|---:|",
+        f"| answers that end properly | {a['ended']:.1%} |",
+        f"| call wanted ({a['call_wanted']}): a call was made | {a['called']:.1%} |",
+        f"| ... well formed: tool offered, required arguments, types, end | {a['well_formed']:.1%} |",
+        f"| ... exact: same tools and all arguments equal | {a['exact']:.1%} |",
+        f"| ... single arguments copied exactly ({a['arguments']}) | {a['arguments_copied']:.1%} |",
+        f"| no call wanted ({a['no_call_wanted']}): none was made | {a['no_call_made']:.1%} |",
+        f"| ... the very same answer as the template's | {a['same_answer']:.1%} |",
+        f"\nMean reasoning tokens by effort: low {e['low']}, high {e['high']}, max {e['max']}.\n",
+        f"Of {w['words']} sampled words of three letters or more (temperature {w['temperature']}), "
+        f"{w['real']:.1%} occur in the training text.\n",
+    ]
+    return "\n".join(lines)

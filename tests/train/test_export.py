@@ -1,0 +1,168 @@
+"""The exported folder is the trained model: same logits, honest card; and the exam judges as it says."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gossamer.checkpoint import CheckpointWriter
+from gossamer.config import hf
+from gossamer.model.load import load
+from gossamer.model.state_dict_adapter import to_checkpoint
+from gossamer.text.tokenizer import Tokenizer
+from gossamer.train import card, curve, exam
+from gossamer.train.dialogue.generate import Generator
+from gossamer.train.errors import TrainError
+from gossamer.train.export import export_run
+
+FACTS = {
+    "parameters": 5,
+    "plan": {
+        "phases": [
+            {"name": "text", "data": "text", "attention": "dense", "trains": "trunk", "fake_quant": False}
+        ],
+        "batch_rows": 2,
+        "length": 96,
+        "seed": 1,
+        "dialogue_share_in_text": 0.15,
+        "text_replay": 0.15,
+    },
+    "finished": False,
+    "steps": 3,
+    "tokens": {"text": 576},
+    "seconds": {"text": 2.0},
+    "final_loss": {"text": 4.5},
+    "data": [
+        {
+            "package": "wordnet-base",
+            "version": "1",
+            "licence": "WordNet-3.0",
+            "category": "prose",
+            "train_bytes": 1234,
+            "held_out_bytes": 12,
+        }
+    ],
+    "bytes": 1000,
+}
+
+
+def test_reloaded_packed_export_gives_the_fake_quantised_models_logits(make_trainer, tmp_path):
+    trainer = make_trainer("run")
+    trainer.run(max_steps=3)
+    model = trainer.model.eval()
+    trainer._set_fake_quant(True)
+    with CheckpointWriter(tmp_path / "out") as writer:
+        for name, array, dtype in to_checkpoint(model):
+            writer.add(name, array, dtype)
+    hf.write(model.config, tmp_path / "out" / "config.json")
+    packed = load(tmp_path / "out")
+    assert packed.options.storage == "packed"
+    # Everything but the experts is stored as bfloat16: round the trained model the same way.
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".experts." not in name and not name.endswith(("A_log", "dt_bias", "correction_bias")):
+                parameter.copy_(dict(packed.named_parameters())[name])
+    ids = torch.randint(0, 250, (2, 64), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert torch.equal(packed(ids), model(ids))
+
+
+def test_export_without_a_run_is_an_error(tmp_path):
+    with pytest.raises(TrainError, match="holds no run"):
+        export_run(tmp_path, tmp_path / "out")
+
+
+def test_card_says_what_is_known_and_no_more(tmp_path):
+    (tmp_path / card.FACTS_FILE).write_text(json.dumps(FACTS))
+    card.write(tmp_path)
+    text = (tmp_path / card.CARD_FILE).read_text()
+    assert "not finished" in text
+    assert "Not evaluated yet" in text
+    assert "| wordnet-base | 1 | WordNet-3.0 | prose | 1,234 | 12 |" in text
+    assert "Princeton University" in text
+    assert "What it cannot do" in text
+
+
+def test_curve_counts_a_repeated_step_once_and_splits_phases(tmp_path):
+    log = tmp_path / "log.jsonl"
+    steps = [(0, "text", 8.0), (1, "text", 7.0), (1, "text", 6.0), (2, "dialogue", 1.0)]
+    lines = [json.dumps({"step": s, "phase": p, "loss": loss, "tokens": 10}) for s, p, loss in steps]
+    log.write_text("\n".join([json.dumps({"event": "resumed"}), *lines]) + "\n")
+    points = curve.points(curve.read_log(log))
+    assert [(p.phase, p.tokens, p.loss) for p in points] == [("text", 20, 7.0), ("dialogue", 30, 1.0)]
+    assert curve.svg(points, "t").count("<polyline") == 2
+
+
+def example(generator, wants_call):
+    index = 0
+    while True:
+        dialogue = generator.dialogue(index)
+        first = next(m for m in dialogue.messages if m["role"] == "assistant")
+        if bool(first.get("tool_calls")) == wants_call:
+            return dialogue, first
+        index += 1
+
+
+def answer(message, **changes):
+    calls = [(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or []]
+    made = exam.Answer(
+        reasoning=message["reasoning_content"],
+        content=message["content"],
+        calls=calls,
+        ended=True,
+        num_reasoning_tokens=1,
+    )
+    return replace(made, **changes)
+
+
+def test_the_reference_answer_is_perfect():
+    for wants in (True, False):
+        dialogue, message = example(Generator(8), wants)
+        verdict = exam.judge(answer(message), message, dialogue)
+        assert verdict.exact
+        assert verdict.well_formed
+        assert verdict.num_copied == verdict.num_arguments
+        assert verdict.called == wants
+
+
+def test_wrong_answers_are_seen():
+    dialogue, message = example(Generator(8), True)
+    (name, arguments), *_ = answer(message).calls
+    for calls in ([("no_such_tool", arguments)], [(name, "{}")], [(name, "not json")], [(name, '{"x": 1}')]):
+        verdict = exam.judge(answer(message, calls=calls), message, dialogue)
+        assert not verdict.well_formed, calls
+        assert not verdict.exact, calls
+    unended = exam.judge(answer(message, ended=False), message, dialogue)
+    assert not unended.well_formed
+    assert not unended.exact
+
+
+def test_numbers_and_booleans_are_not_taken_for_each_other():
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"n": {"type": "integer"}, "b": {"type": "boolean"}},
+                    "required": ["n"],
+                },
+            },
+        }
+    ]
+    assert exam._fits("f", {"n": 1, "b": True}, tools)
+    assert not exam._fits("f", {"n": True}, tools)
+    assert not exam._fits("f", {"n": 1, "b": 1}, tools)
+    assert not exam._fits("f", {"b": True}, tools)
+
+
+def test_greedy_equals_the_full_pass(make_trainer):
+    trainer = make_trainer("run")
+    model = trainer.model.eval()
+    prompt = Tokenizer.bytes_only().encode("hello there")
+    out = exam.greedy(model, prompt, stop=-1, max_tokens=6)
+    with torch.inference_mode():
+        logits = model(torch.tensor([prompt + out]))[0]
+    assert out == logits[len(prompt) - 1 : -1].argmax(-1).tolist()

@@ -1,0 +1,77 @@
+"""Rows: repeatable by number, never a target on what the model did not say."""
+
+import numpy as np
+import pytest
+
+from gossamer.text import specials
+from gossamer.text.tokenizer import Tokenizer
+from gossamer.train.corpus import Document
+from gossamer.train.dialogue.generate import Generator
+from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
+
+LENGTH = 1024
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.bytes_only()
+
+
+def test_dialogue_rows_ask_only_for_generated_tokens(tokenizer):
+    generator = Generator(3)
+    rows = DialogueRows(generator, tokenizer, 4096)
+    ids, targets = rows.row(0)
+    asked = targets >= 0
+    assert asked.any()
+    assert (targets[asked[:]] == np.append(ids[1:], 0)[asked])[:-1].all()
+    rendered = generator.dialogue(0).render(tokenizer)
+    assert tuple(ids[: len(rendered.ids)]) == rendered.ids
+    assert asked[: len(rendered.ids) - 1].tolist() == list(rendered.generated[1:])
+
+
+def test_whole_dialogue_rows_ask_for_everything_but_padding(tokenizer):
+    ids, targets = DialogueRows(Generator(3), tokenizer, LENGTH, everything=True).row(1)
+    pad = tokenizer.special(specials.PAD)
+    assert ((targets >= 0) == (np.append(ids[1:], targets[-1]) != pad)).all()
+
+
+@pytest.mark.parametrize("number", [0, 7, 5000])
+def test_rows_depend_on_their_number_alone(tmp_path, tokenizer, number):
+    texts = [
+        Document(package="p", category=c, path=c, text=f"{c} text, all of it. " * 900, held_out=False)
+        for c in ("technical", "prose", "python")
+    ]
+    encode_corpus(texts, tokenizer, tmp_path)
+    shares = {"technical": 0.5, "prose": 0.3, "python": 0.2}
+
+    def build():
+        return MixedRows(
+            TextRows(tmp_path, shares, LENGTH, 5), DialogueRows(Generator(5), tokenizer, LENGTH), 0.5, 5
+        )
+
+    one = build()
+    one.row(3)
+    first, second = one.row(number), build().row(number)
+    assert (first[0] == second[0]).all()
+    assert (first[1] == second[1]).all()
+    assert len(first[0]) == LENGTH
+
+
+def test_text_rows_are_consecutive_pieces_with_the_next_token_as_target(tmp_path, tokenizer):
+    text = "".join(chr(97 + i % 26) for i in range(5000))
+    encode_corpus(
+        [Document(package="p", category="prose", path="x", text=text, held_out=False)], tokenizer, tmp_path
+    )
+    ids, targets = TextRows(tmp_path, {"prose": 1.0}, 64, 1).row(2)
+    assert (ids[1:] == targets[:-1]).all()
+    assert tokenizer.decode(ids.tolist()) in text
+
+
+def test_held_out_text_is_kept_apart(tmp_path, tokenizer):
+    documents = [
+        Document(package="p", category="prose", path="a", text="seen " * 50, held_out=False),
+        Document(package="p", category="prose", path="b", text="unseen " * 50, held_out=True),
+    ]
+    encode_corpus(documents, tokenizer, tmp_path)
+    assert "unseen" not in tokenizer.decode(np.load(tmp_path / "train-prose.npy").tolist())
+    assert "unseen" in tokenizer.decode(np.load(tmp_path / "held_out-prose.npy").tolist())
