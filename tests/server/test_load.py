@@ -97,7 +97,9 @@ def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
 def test_threads():
     before = torch.get_num_threads()
     try:
-        load("debug", threads=1)
+        load("debug", threads=2)
+        assert torch.get_num_threads() == 2
+        load("debug")
         assert torch.get_num_threads() == 1
         with pytest.raises(loading.LoadError, match="threads must be at least 1"):
             load("debug", threads=0)

@@ -53,7 +53,7 @@ def chat(
         max_tokens: Most tokens per answer; default: what is left of the context.
         temperature: 0 always takes the likeliest token.
         seed: Same seed, same lines: same conversation.
-        threads: CPU threads of the engine; default: torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
     """
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "reasoning_effort": effort}
     conversation = Conversation(options)

@@ -55,7 +55,7 @@ def generate(
         top_p: Share of probability to sample from.
         seed: Same seed, same prompt: same text.
         effort: How much to reason: low, high or max.
-        threads: CPU threads of the engine; default: torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
         as_json: Print one JSON object at the end instead of a stream of text.
     """
     text = _prompt(prompt)

@@ -32,7 +32,7 @@ def serve(
         port: Port to listen on; 0 picks a free one.
         served_model_name: The id that clients ask for; default: the model's name.
         seed: Default seed of requests that send none.
-        threads: CPU threads of the engine; default: torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
         log_level: What is logged to stderr; never any text of a conversation.
         passback: Whether assistant messages with tool calls must bring their reasoning back.
     """

@@ -20,6 +20,7 @@ from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
 """Models that ship in the package, a folder each."""
+SMALL = ("nano", "debug")
 
 
 class LoadError(GossamerError, ValueError):
@@ -46,13 +47,16 @@ def load(
         model: ``nano`` (bundled weights), ``debug`` (random weights), or a folder in the published
             layout with its tokenizer; a preset name wins over a folder of that name.
         seed: Default seed of the engine, and of random weights (0 there if None).
-        threads: CPU threads of torch; None leaves its own choice.
+        threads: CPU threads of torch; None takes one for nano and debug, torch's own choice otherwise.
         warn: Told what the user should know about this model.
 
     Raises:
         LoadError: no such model, a preset without weights, or a tokenizer that does not fit.
         gossamer.errors.GossamerError: damaged config, weights or vocabulary.
     """
+    if threads is None and model in SMALL:
+        # Matrices this small cost more to share among threads than to multiply in one.
+        threads = 1
     if threads is not None:
         if threads < 1:
             raise LoadError(f"threads must be at least 1, got {threads}")
