@@ -1,6 +1,6 @@
-"""Runs in the transformers environment: llama.cpp's own converter, from a checkpoint folder to a GGUF file.
+"""Runs in the transformers environment: llama.cpp's own converter, from checkpoint folders to GGUF files.
 
-Usage: convert_k3.py LLAMA_CPP_FOLDER CHECKPOINT_FOLDER OUT.gguf
+Usage: convert_k3.py LLAMA_CPP_FOLDER CHECKPOINT_FOLDER...      (writes CHECKPOINT_FOLDER.gguf beside each)
 
 The converter knows a tokenizer by the hash of what it makes of a fixed text, and refuses one it has not seen.
 The vocabulary of a test checkpoint is such a one; prompts are token ids, so which pre-tokenizer it claims to
@@ -13,14 +13,16 @@ import sys
 
 
 def main() -> None:
-    source, checkpoint, target = sys.argv[1:4]
+    source, *checkpoints = sys.argv[1:]
     sys.path.insert(0, source)
     import convert_hf_to_gguf
     from conversion.base import TextModel
 
     TextModel.get_vocab_base_pre = lambda _model, _tokenizer: "gpt-2"
-    sys.argv = ["convert_hf_to_gguf.py", checkpoint, "--outfile", target, "--outtype", "f32"]
-    convert_hf_to_gguf.main()
+    for checkpoint in checkpoints:
+        options = ["--outfile", f"{checkpoint}.gguf", "--outtype", "f32"]
+        sys.argv = ["convert_hf_to_gguf.py", checkpoint, *options]
+        convert_hf_to_gguf.main()
 
 
 if __name__ == "__main__":

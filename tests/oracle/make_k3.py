@@ -9,7 +9,9 @@ query and key normalisation too, where the reference code uses 1e-6; the configs
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import string
 from pathlib import Path
 from typing import Literal
 
@@ -24,16 +26,24 @@ from gossamer.model.state_dict_adapter import to_checkpoint
 
 ExpertFormat = Literal["mxfp4", "bf16"]
 SPECIALS = ("[BOS]", "[EOS]", "<|end_of_msg|>", "[PAD]")
+VOCAB_SIZE = 320
 LLAMA_EPS = 1e-5
 
 
 def _config(
-    name: str, experts: ExpertFormat, *, layers: int, full: tuple[int, ...], block: int, heads: int, hidden: int
+    name: str,
+    experts: ExpertFormat,
+    *,
+    layers: int,
+    full: tuple[int, ...],
+    block: int,
+    heads: int,
+    hidden: int,
 ) -> ModelConfig:
     return ModelConfig(
         name=name,
         family="k3",
-        vocab_size=320,
+        vocab_size=VOCAB_SIZE,
         hidden_size=hidden,
         intermediate_size=2 * hidden,
         num_layers=layers,
@@ -59,14 +69,14 @@ def _config(
             latent_size=96,
         ),
         quant=QuantConfig(expert_format=experts) if experts == "mxfp4" else None,
-        bos_token_id=257,
-        eos_token_id=259,
-        pad_token_id=260,
+        bos_token_id=VOCAB_SIZE - 4,
+        eos_token_id=VOCAB_SIZE - 2,
+        pad_token_id=VOCAB_SIZE - 1,
     )
 
 
 def config(shape: str, experts: ExpertFormat) -> ModelConfig:
-    """"small": five layers, two of them full attention.  "deep": nine, ending in two full ones, three blocks."""
+    """small: five layers, two of full attention.  deep: nine in three blocks, the last two full attention."""
     if shape == "small":
         return _config(shape, experts, layers=5, full=(2, 4), block=2, heads=2, hidden=96)
     assert shape == "deep", shape
@@ -97,10 +107,12 @@ def build(architecture: ModelConfig, seed: int) -> Transformer:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Bytes, one merge (the file format wants some) and the special tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate([*alphabet, "th"])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("t", "h")]))
+    """ASCII tokens only: the server reports no probabilities for a token that ends inside a character."""
+    characters = sorted(set(map(chr, range(33, 127))) | {"\u0120", "\u010a"})  # visible, space, newline
+    pairs = (a + b for a in string.ascii_lowercase for b in string.ascii_lowercase)
+    tokens = [*characters, *itertools.islice(pairs, VOCAB_SIZE - len(SPECIALS) - len(characters))]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))  # the file format wants some
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIALS])
@@ -121,7 +133,9 @@ def write(folder: Path, architecture: ModelConfig, seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=["small", "deep"], default="small")
     parser.add_argument("--experts", choices=["mxfp4", "bf16"], default="mxfp4")

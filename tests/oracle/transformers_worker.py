@@ -7,10 +7,15 @@ worker_loop.py says how it is asked.  Weights arrive under the published names (
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 
 import torch
 from worker_loop import serve
+
+# Where fla-core is installed transformers takes its Triton kernels, which need a GPU.  A blocked import
+# leaves transformers' own PyTorch functions, the ones meant here.
+sys.modules["fla"] = None
 
 warnings.filterwarnings("ignore")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
