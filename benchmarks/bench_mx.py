@@ -52,7 +52,7 @@ def rows() -> list[dict]:
             "ratio": mine[fmt][call] / peer[fmt][call],
             "goal": GOAL,
             "unit": "M elements/s",
-            "conditions": f"one thread, float32 {SHAPE[0]}x{SHAPE[1]}, EVEN, best of {RUNS}; peer torchao 0.18.0",
+            "conditions": f"one thread, float32 {SHAPE[0]}x{SHAPE[1]}, EVEN, best of {RUNS}; torchao 0.18.0",
         }
         for fmt in mine
         for call in mine[fmt]

@@ -32,7 +32,7 @@ def rows() -> list[dict]:
                 "ratio": BAR_MS / ours,
                 "goal": 1.0,
                 "unit": "ms",
-                "conditions": f"whole process, median of 11; peer is the bar; bare python takes {bare:.0f} ms",
+                "conditions": f"whole process, median of 11; peer is the bar; bare python {bare:.0f} ms",
             }
         )
     return found

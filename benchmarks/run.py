@@ -9,6 +9,7 @@ visible in the table but does not fail the run, because a slow machine is not a 
 
 import datetime
 import importlib
+import os
 import platform
 import subprocess
 import sys
@@ -31,8 +32,6 @@ def machine() -> Machine:
     cpuinfo = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = next((s.split(":")[1].strip() for s in cpuinfo.splitlines() if s.startswith("model name")), "")
     meminfo = Path("/proc/meminfo").read_text() if Path("/proc/meminfo").exists() else "MemTotal: 0 kB"
-    import os
-
     return Machine(
         cpu=model or platform.processor() or platform.machine(),
         num_cores=os.cpu_count() or 1,
@@ -79,7 +78,11 @@ def main() -> None:
         return
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = Benchmark(
-        created=now, gossamer_version=gossamer.__version__, machine=machine(), rows=tuple(rows), commit=commit()
+        created=now,
+        gossamer_version=gossamer.__version__,
+        machine=machine(),
+        rows=tuple(rows),
+        commit=commit(),
     )
     write(record, HERE / "latest.json")
     if missing:
