@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gossamer.mx.report import FormatRow
 
-WIDTH: Final = 640
-_LEFT: Final = 196  # where the bars begin; the longest label fits before it
-_RIGHT: Final = 64  # room for the number behind the longest bar
+WIDTH: Final = 560
+_LEFT: Final = 208  # where the bars begin; the longest label fits before it
+_RIGHT: Final = 40  # room for the number behind the longest bar
 _ROW: Final = 40
 _BAR: Final = 13
 _GAP: Final = 16  # between element widths
@@ -22,10 +22,11 @@ _STYLE: Final = """
   .card { fill: #ffffff; } .text { fill: #1b2330; } .soft { fill: #5a6472; }
   .line { stroke: #d9dee5; } .one { fill: #2f66b3; } .two { fill: #d97a1d; }
   text { font: 14px system-ui, -apple-system, 'Segoe UI', sans-serif; font-variant-numeric: tabular-nums; }
+  .value { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; }
   .title { font-size: 18px; font-weight: 600; } .small { font-size: 12.5px; }
   @media (prefers-color-scheme: dark) {
     .card { fill: #12171f; } .text { fill: #e7ecf3; } .soft { fill: #a3aebc; }
-    .line { stroke: #2c3542; } .one { fill: #76a8ea; } .two { fill: #f2a65a; }
+    .value { stroke: #12171f; } .line { stroke: #2c3542; } .one { fill: #76a8ea; } .two { fill: #f2a65a; }
   }
 """
 
@@ -38,7 +39,7 @@ def bars(rows: Sequence[FormatRow], *, title: str, note: str) -> str:
         title: the heading.
         note: the conditions, wrapped under the heading.
     """
-    notes = textwrap.wrap(note, 88)
+    notes = textwrap.wrap(note, 74)
     top = 52 + 18 * len(notes) + 46
     limit = max(10, math.ceil(max(max(r.gaussian_db, r.outliers_db) for r in rows) / 10) * 10)
     unit = (WIDTH - _LEFT - _RIGHT) / limit
@@ -49,7 +50,7 @@ def bars(rows: Sequence[FormatRow], *, title: str, note: str) -> str:
             y += _GAP
         body += _bar_pair(row, y, unit)
         y += _ROW
-    height = y + 40
+    height = y + 54
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -81,7 +82,7 @@ def _bar_pair(row: FormatRow, y: float, unit: float) -> list[str]:
         parts.append(
             f'<rect class="{colour}" x="{_LEFT}" y="{at}" width="{length:.1f}" height="{_BAR}" rx="1.5"/>'
         )
-        parts.append(_text(_LEFT + length + 6, at + 11, f"{value:.1f}", "text small"))
+        parts.append(_text(_LEFT + length + 6, at + 11, f"{value:.1f}", "text small value"))
     return parts
 
 
@@ -99,7 +100,7 @@ def _grid(limit: int, unit: float, top: float, bottom: float) -> list[str]:
         x = _LEFT + value * unit
         parts.append(f'<line class="line" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
         parts.append(_text(x, bottom + 18, str(value), "soft small", anchor="middle"))
-    parts.append(_text(_LEFT - 12, bottom + 18, "SQNR in dB, more is better", "soft small", anchor="end"))
+    parts.append(_text(_LEFT, bottom + 38, "SQNR in dB, more is better", "soft small"))
     return parts
 
 
