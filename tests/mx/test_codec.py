@@ -45,8 +45,8 @@ def test_equals_naive_on_edges(fmt, rule):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fmt", "rule"), COMBINATIONS)
-def test_equals_naive_on_every_edge(fmt, rule):
-    assert_equals_naive(cases.adversarial(fmt, seed=2)[:: 4 if fmt.bits == 8 else 1], fmt, rule)
+def test_equals_naive_on_many_edges(fmt, rule):
+    assert_equals_naive(cases.adversarial(fmt, seed=2)[:: 8 if fmt.bits == 8 else 4], fmt, rule)
 
 
 @pytest.mark.parametrize(("fmt", "rule"), COMBINATIONS)

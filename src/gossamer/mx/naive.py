@@ -6,6 +6,7 @@ the one it means to do.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -27,6 +28,13 @@ def element_value(code: int, fmt: str | Format) -> float:
     if field == 0:
         return sign * math.ldexp(mantissa, f.emin - f.mantissa_bits)
     return sign * math.ldexp((1 << f.mantissa_bits) + mantissa, field - f.bias - f.mantissa_bits)
+
+
+@functools.cache
+def finite_magnitudes(fmt: Format) -> tuple[float, ...]:
+    """The values of codes 0, 1, ... up to max_normal; Inf and NaN codes come after them."""
+    values = [element_value(code, fmt) for code in range(fmt.sign_mask)]
+    return tuple(values[: values.index(fmt.max_normal) + 1])
 
 
 def scale_value(byte: int) -> float:
@@ -61,10 +69,7 @@ def round_element(value: float, fmt: str | Format) -> int:
     sign = f.sign_mask if math.copysign(1.0, value) < 0 else 0
     magnitude = min(abs(value), f.max_normal)
     best, best_distance = 0, math.inf
-    for code in range(f.sign_mask):
-        grid = element_value(code, f)
-        if not grid <= f.max_normal:  # Inf and NaN codes
-            continue
+    for code, grid in enumerate(finite_magnitudes(f)):
         distance = abs(grid - magnitude)
         if distance < best_distance or (distance == best_distance and code % 2 == 0):
             best, best_distance = code, distance
