@@ -167,3 +167,73 @@ def test_only_the_last_message_can_be_continued():
     half = {"role": "assistant", "content": "Once", "partial": True}
     assert parse({**BASE, "messages": [USER, half]}).messages[-1].partial
     assert refused({**BASE, "messages": [half, USER]}).param == "messages[0].partial"
+
+
+class CountedId(str):
+    """An id that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other):
+        CountedId.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_many_calls_are_checked_in_linear_time(answered):
+    CountedId.comparisons = 0
+    num_calls = 400
+    calls = [call(CountedId(f"f:{i}")) for i in range(num_calls)]
+    results = [result(CountedId(f"f:{i}")) for i in reversed(range(num_calls))] if answered else []
+    with contextlib.nullcontext() if answered else pytest.raises(RequestError):
+        parse({**BASE, "messages": [USER, calling(*calls), *results]})
+    # Comparing each with each would be 160,000.
+    assert CountedId.comparisons < 20 * num_calls
+
+
+def test_unanswered_calls_are_named_up_to_ten():
+    error = refused({**BASE, "messages": [USER, calling(*(call(f"f:{i}") for i in range(12)))]})
+    assert "f:0, f:1, f:2, f:3, f:4, f:5, f:6, f:7, f:8, f:9 and 2 more" in error.message
+
+
+HUGE = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {**BASE, HUGE: 1},
+        {**BASE, "messages": [{**USER, HUGE: 1}]},
+        {**BASE, "messages": [USER, calling(call(HUGE), call(HUGE))]},
+        {**BASE, "messages": [USER, calling(*(call(f"{i}{HUGE}") for i in range(20)))]},
+        {**BASE, "messages": [USER, result(HUGE)]},
+        {**BASE, "messages": [{**USER, "role": HUGE}]},
+        {**BASE, "stream": True, "stream_options": {HUGE: 1}},
+        {**BASE, "stop": HUGE},
+        {**BASE, "tool_choice": HUGE},
+        {**BASE, "response_format": {"type": HUGE}},
+        {**BASE, "tools": [{"type": "function", "function": {"name": HUGE}}]},
+    ],
+)
+def test_an_error_quotes_little_of_what_was_sent(tree):
+    error = refused(tree)
+    assert len(error.message) <= 1000
+    assert len(error.param or "") <= 200
+    assert len(str(error.body())) < 2000
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\uDE00", "\\ud83d\\ud83d\\ude00", "\\\\\\ud800"])
+def test_half_a_character_is_named(half):
+    with pytest.raises(RequestError, match=r"the escape \\u\w{4} at byte \d+ is half a character") as caught:
+        decode_json(f'{{"content": "a{half}b"}}'.encode())
+    assert caught.value.code == "invalid_json"
+
+
+@pytest.mark.parametrize("text", ["\\ud83d\\ude00", "\\\\ud800", "\\u00e4"])
+def test_whole_characters_and_escaped_backslashes_are_not_halves(text):
+    assert decode_json(f'"{text}"'.encode())
+    with pytest.raises(RequestError) as caught:
+        decode_json(f'"{text}'.encode())
+    assert "half a character" not in caught.value.message

@@ -6,6 +6,9 @@ from typing import Any
 
 from gossamer.errors import GossamerError
 
+MAX_MESSAGE_CHARS = 1000
+MAX_PARAM_CHARS = 200
+
 
 class ApiError(GossamerError):
     """Anything that a client is told over the wire instead of an answer.
@@ -26,16 +29,25 @@ class ApiError(GossamerError):
         param: str | None = None,
         code: str | None = None,
     ):
-        super().__init__(message)
-        self.message = message
+        # Messages quote what a client sent, which may be megabytes: an answer must not be.
+        self.message = _bounded(message, MAX_MESSAGE_CHARS)
+        super().__init__(self.message)
         self.status = status
         self.type = type
-        self.param = param
+        self.param = None if param is None else _bounded(param, MAX_PARAM_CHARS)
         self.code = code
 
     def body(self) -> dict[str, Any]:
         """The JSON body of the error response, and of an error event in a stream."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+def _bounded(text: str, limit: int) -> str:
+    """The text, its middle left out where it is too long: the problem leads it, the fix ends it."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3 - 5
+    return f"{text[:head]} ... {text[-tail:]}"
 
 
 class RequestError(ApiError, ValueError):

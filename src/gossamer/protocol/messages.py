@@ -199,9 +199,11 @@ def _tool_calls(tree: Any, at: str) -> tuple[ToolCall, ...]:
     if not isinstance(tree, list):
         raise invalid(f"{at}.tool_calls", f"must be an array, got {_kind(tree)}")
     calls = tuple(_tool_call(item, f"{at}.tool_calls[{position}]") for position, item in enumerate(tree))
-    ids = [call.id for call in calls]
-    if repeated := sorted({i for i in ids if ids.count(i) > 1}):
-        raise invalid(f"{at}.tool_calls", f"repeats the id {repeated[0]!r}")
+    seen: set[str] = set()
+    for call in calls:
+        if call.id in seen:
+            raise invalid(f"{at}.tool_calls", f"repeats the id {call.id!r:.80}")
+        seen.add(call.id)
     return calls
 
 

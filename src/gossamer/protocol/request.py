@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +17,15 @@ from gossamer.protocol.tools import parse_response_format, parse_tool_choice, pa
 
 MAX_STOPS = 5
 MAX_STOP_BYTES = 32
+MAX_NAMED = 10
+"""Most ids that one error message lists."""
 Passback = Literal["require", "allow"]
+# An escaped surrogate whose other half does not follow; an even run of backslashes escapes nothing.
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(?:"
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,13 @@ def decode_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if lone := _LONE_SURROGATE.search(body):
+            half = lone.group()[-6:].decode()
+            raise RequestError(
+                f"the body is not valid JSON: the escape {half} at byte {lone.end() - 6} is half a character; "
+                "a string was cut inside an emoji or the like, cut it between characters or drop the escape",
+                code="invalid_json",
+            ) from None
         raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
     except RecursionError:
         raise RequestError("the body is nested too deeply", code="invalid_json") from None
@@ -116,26 +133,29 @@ def _messages(tree: Any, names: set[str]) -> tuple[Message, ...]:
 def _check_results(messages: tuple[Message, ...]) -> None:
     """Each run of tool messages must answer exactly the calls of the assistant message before it."""
     caller = -1
-    waiting: list[str | None] = []
+    calls: frozenset[str | None] = frozenset()
+    waiting: dict[str | None, None] = {}
     for index, message in enumerate(messages):
         if message.role == "tool":
-            calls = {call.id for call in messages[caller].tool_calls} if caller >= 0 else set()
             if message.tool_call_id not in waiting:
                 fault = (
                     "is answered twice" if message.tool_call_id in calls else "matches no call just before it"
                 )
-                raise invalid(f"messages[{index}].tool_call_id", f"{message.tool_call_id!r} {fault}")
-            waiting.remove(message.tool_call_id)
+                raise invalid(f"messages[{index}].tool_call_id", f"{message.tool_call_id!r:.80} {fault}")
+            del waiting[message.tool_call_id]
             continue
         _check_answered(caller, waiting)
-        caller = index if message.tool_calls else -1
-        waiting = [call.id for call in message.tool_calls]
+        caller = index
+        waiting = dict.fromkeys(call.id for call in message.tool_calls)
+        calls = frozenset(waiting)
     _check_answered(caller, waiting)
 
 
-def _check_answered(caller: int, waiting: list[str | None]) -> None:
+def _check_answered(caller: int, waiting: Collection[str | None]) -> None:
     if waiting:
-        unanswered = ", ".join(str(call_id) for call_id in waiting)
+        unanswered = ", ".join(f"{call_id:.80}" for call_id in islice(waiting, MAX_NAMED))
+        if len(waiting) > MAX_NAMED:
+            unanswered += f" and {len(waiting) - MAX_NAMED} more"
         raise RequestError(
             "an assistant message with 'tool_calls' must be followed by tool messages responding to each "
             f"'tool_call_id'. The following tool_call_ids did not have response messages: "
