@@ -21,8 +21,9 @@ def test_loss_falls_and_every_phase_runs(make_trainer):
     text = [loss for _, phase, loss in seen if phase == "text"]
     assert text[-1] < text[0] - 1.0
     assert [phase for _, phase, _ in seen if phase == "indexer"]
-    assert [phase for _, phase, _ in seen if phase == "dialogue"]
-    assert trainer.progress.phase == 3
+    assert [phase for _, phase, _ in seen if phase == "dialogue, dense"]
+    assert [phase for _, phase, _ in seen if phase == "dialogue, sparse"]
+    assert trainer.progress.phase == 4
 
 
 def test_stop_and_resume_gives_the_same_losses_and_weights(make_trainer):

@@ -90,14 +90,16 @@ def _training(facts: dict) -> str:
         )
     total, seconds = sum(facts["tokens"].values()), max(1e-9, sum(facts["seconds"].values()))
     speed = f"{total:,} tokens in {seconds / 60:.1f} minutes, {total / seconds:.0f} tokens/s"
+    lines += [f"\nBy hand: {note}" for note in plan.get("notes", ())]
     lines.append(
         f"\n{facts['steps']} steps of {plan['batch_rows']} x {plan['length']} tokens, "
-        f"seed {plan['seed']}: {speed}\non two CPU cores that other work shared. Muon for matrices, AdamW for the rest, BF16\n"
+        f"seed {plan['seed']}: {speed}\non two CPU cores that other work shared. "
+        "Muon for matrices, AdamW for the rest, BF16\n"
         f"autocast with FP32 masters. The text phase holds {plan['dialogue_share_in_text']:.0%} dialogues, "
-        f"learned whole; the\ndialogue phase holds {plan['text_replay']:.0%} text and otherwise counts the "
-        "assistant's own tokens only, so the\nlosses of the two phases cannot be compared. The indexers learn "
-        "from the attention's distribution\n(KL), never from the language loss. The routers are balanced by "
-        "their selection bias, without an\nauxiliary loss.\n\n"
+        f"learned whole; the\ndialogue phase holds {plan['text_replay']:.0%} text and otherwise counts "
+        "the assistant's own tokens only, so the\nlosses of the two phases cannot be compared. The indexers "
+        "learn from the attention's distribution\n(KL), never from the language loss. The routers are "
+        "balanced by their selection bias, without an\nauxiliary loss.\n\n"
         f"![loss]({CURVE_FILE})\n"
     )
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gossamer.train.errors import TrainError
 
@@ -50,6 +50,11 @@ class Plan:
     text_replay: float = 0.15
     """Text rows in the dialogue stage."""
 
+    drill_share: float = 0.0
+    """Dialogues of the dialogue stage that only repeat a longer text."""
+    notes: tuple[str, ...] = ()
+    """What was changed by hand during the run, for the card."""
+
     def __post_init__(self) -> None:
         """Refuse plans that cannot run."""
         if self.batch_rows % self.micro_rows:
@@ -83,35 +88,43 @@ class Plan:
         tree = json.loads(path.read_text())
         phases = tuple(Phase(**phase) for phase in tree.pop("phases"))
         shares = tuple((name, share) for name, share in tree.pop("text_shares"))
-        return cls(phases=phases, text_shares=shares, **tree)
+        notes = tuple(tree.pop("notes", ()))
+        return cls(phases=phases, text_shares=shares, notes=notes, **tree)
 
 
-def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings) -> Plan:
-    """Text with dense attention, the indexers alone, dialogues with sparse attention and MXFP4 experts."""
+def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
+    """Text, then dialogues with MXFP4 experts: dense, the indexers alone, sparse.
+
+    Copying from the context is learned with dense attention; an indexer can only choose what the attention
+    already looks for.
+    """
     phases = (
         Phase(
-            name="text",
-            data="text",
+            name="text", data="text", attention="dense", trains="trunk", fake_quant=False, budget=0.3 * budget
+        ),
+        Phase(
+            name="dialogue, dense",
+            data="dialogue",
             attention="dense",
             trains="trunk",
-            fake_quant=False,
+            fake_quant=True,
             budget=0.36 * budget,
         ),
         Phase(
             name="indexer",
-            data="text",
+            data="dialogue",
             attention="dense",
             trains="indexer",
-            fake_quant=False,
+            fake_quant=True,
             budget=0.04 * budget,
         ),
         Phase(
-            name="dialogue",
+            name="dialogue, sparse",
             data="dialogue",
             attention="sparse",
             trains="both",
             fake_quant=True,
-            budget=0.6 * budget,
+            budget=0.3 * budget,
         ),
     )
     return Plan(unit=unit, phases=phases, **settings)

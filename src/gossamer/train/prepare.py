@@ -54,7 +54,7 @@ def prepare(
 def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
     """The rows of both stages."""
     text = TextRows(prepared.folder, dict(plan.text_shares), plan.length, plan.seed)
-    generator = Generator(plan.seed, prepared.glossary)
+    generator = Generator(plan.seed, prepared.glossary, plan.drill_share)
     # The text stage takes its dialogues from another seed, so that none is seen in both stages.
     whole = DialogueRows(
         Generator(plan.seed + 7_000_003, prepared.glossary), prepared.tokenizer, plan.length, everything=True

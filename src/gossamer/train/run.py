@@ -9,6 +9,7 @@ from gossamer.config import presets
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
 from gossamer.train.errors import TrainError
+from gossamer.train.initial import lengthen_memory
 from gossamer.train.loop import Trainer
 from gossamer.train.plan import Plan, two_stages
 from gossamer.train.prepare import Prepared, prepare, streams
@@ -42,6 +43,7 @@ def open_run(
     plan = _plan(folder, minutes=minutes, tokens=tokens, seed=seed)
     prepared = _prepared(folder, plan, cache, data_dir)
     model = Transformer(presets.load(PRESET), experts="dense", seed=plan.seed)
+    lengthen_memory(model)
     return Trainer(model, plan, streams(prepared, plan), folder)
 
 

@@ -52,15 +52,19 @@ class Generator:
     Args:
         seed: chooses the whole sequence; held-out sets use another one.
         glossary: words with meanings for definitions.
+        drill_share: dialogues that only repeat a longer text, so that copying is learned early.
     """
 
-    def __init__(self, seed: int, glossary: list[tuple[str, str]] | None = None):
+    def __init__(self, seed: int, glossary: list[tuple[str, str]] | None = None, drill_share: float = 0.0):
         self.seed = seed
+        self.drill_share = drill_share
         self.glossary = glossary or list(GLOSSARY)
 
     def dialogue(self, index: int) -> Dialogue:
         """Dialogue number `index`."""
         rng = random.Random(f"{self.seed}/{index}")
+        if self.drill_share and rng.random() < self.drill_share:
+            return Dialogue(family="drill", messages=_talk_turns([talk.drill(rng)], None), effort=None)
         effort = rng.choice((*EFFORTS, "max", None))
         kind = rng.random()
         if kind < 0.62:
