@@ -16,7 +16,7 @@ settings.register_profile(
     "quick", max_examples=40, deadline=None, suppress_health_check=_QUIET, print_blob=True
 )
 settings.register_profile(
-    "slow", max_examples=400, deadline=None, suppress_health_check=_QUIET, print_blob=True
+    "slow", max_examples=150, deadline=None, suppress_health_check=_QUIET, print_blob=True
 )
 settings.register_profile(
     "proof", max_examples=4000, deadline=None, suppress_health_check=_QUIET, print_blob=True

@@ -8,6 +8,7 @@ help renderer takes longer than the 150 ms that `--help` may take.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
     Args:
         arguments: the words after `gossamer`; None takes them from the process.
     """
+    # Imports allocate much and free nothing; collecting every 700 objects is a tenth of the start-up time.
+    gc.set_threshold(50_000, 20, 20)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
