@@ -1,6 +1,7 @@
 """The relay driven over bare ASGI, where the test decides when the client leaves."""
 
 import asyncio
+import gc
 import json
 import logging
 
@@ -22,8 +23,9 @@ WHOLE = [ReasoningDelta(CANARY), ContentDelta(CANARY), USAGE, Finish("stop")]
 class Client:
     """The other end of one ASGI exchange."""
 
-    def __init__(self, *, fail_send_after: int | None = None):
+    def __init__(self, *, fail_send_after: int | None = None, stall_after: int | None = None):
         self.leave = asyncio.Event()
+        self._stall_after = stall_after
         self.sent: list[dict] = []
         self.got_some = asyncio.Event()
         self._fail_after = fail_send_after
@@ -35,6 +37,8 @@ class Client:
     async def send(self, message):
         if self._fail_after is not None and len(self.sent) >= self._fail_after:
             raise OSError("connection lost")
+        if self._stall_after is not None and len(self.sent) >= self._stall_after:
+            await asyncio.Event().wait()
         self.sent.append(message)
         if message.get("body"):
             self.got_some.set()
@@ -56,9 +60,9 @@ class Client:
         return [e.data if e.data == sse.DONE else json.loads(e.data) for e in decoder.feed(self.body)]
 
 
-def start(client, upstream, *, stream=True, closing=None):
+def start(client, upstream, *, stream=True, closing=None, **options):
     request = parse({"model": "m", "messages": [{"role": "user", "content": CANARY}], "stream": stream})
-    answer = Answer(request, upstream, request_id="r1", closing=closing or asyncio.Event())
+    answer = Answer(request, upstream, request_id="r1", closing=closing or asyncio.Event(), **options)
     return asyncio.create_task(answer({}, client.receive, client.send))
 
 
@@ -170,6 +174,40 @@ def test_a_send_that_fails_cancels_the_upstream():
         assert upstream.num_sent < 5
 
     run(scenario)
+
+
+@pytest.mark.parametrize("stall_after", [0, 1, 3])
+def test_a_client_that_stops_reading_does_not_hold_the_upstream(stall_after, caplog):
+    async def scenario():
+        client, upstream = Client(stall_after=stall_after), ScriptedUpstream([ContentDelta("a")] * 50)
+        await start(client, upstream, stall_s=0.01)
+        assert upstream.closed.is_set()
+        assert upstream.num_sent < 5
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert "outcome=client_stalled" in caplog.text
+
+
+def test_a_failure_that_nobody_is_left_to_hear_is_not_logged(caplog):
+    async def scenario():
+        client = Client()
+
+        class FailsWhenTheClientLeaves:
+            async def send(self, request, context):
+                yield ContentDelta("a")
+                client.leave.set()
+                # Both are ready at the relay's next look: the client's leaving and the failure.
+                await asyncio.sleep(0)
+                raise KeyError(CANARY)
+
+        await start(client, FailsWhenTheClientLeaves())
+        gc.collect()
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario)
+    assert "outcome=client_gone" in caplog.text
+    assert CANARY not in caplog.text
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +68,16 @@ def test_an_event_name_cannot_forge_a_field():
 
 def test_a_comment_means_nothing():
     assert decode([sse.encode_comment("keep\nalive"), sse.encode("x")]) == [sse.ServerSentEvent(data="x")]
+
+
+@given(st.text())
+def test_json_events_are_one_line_by_any_definition(text):
+    """Some clients split decoded text with str.splitlines, which knows more line ends than the standard."""
+    event = sse.encode_json({"text": text}).decode()
+    line, blank = event.splitlines()
+    assert (line[:6], blank) == ("data: ", "")
+    assert json.loads(line[6:]) == {"text": text}
+
+
+def test_line_separators_are_escaped():
+    assert sse.encode_json("a\x85b\u2028c\u2029d") == b'data: "a\\u0085b\\u2028c\\u2029d"\n\n'

@@ -10,11 +10,12 @@ import logging
 import time
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gossamer.gateway.upstream import Context, Upstream
 from gossamer.protocol import sse
@@ -23,6 +24,8 @@ from gossamer.protocol.events import Event, Finish, Usage
 from gossamer.protocol.openai import ChunkWriter, Envelope, ResponseWriter
 from gossamer.protocol.request import Request
 
+STALL_S = 60.0
+"""How long a client may leave what it was sent unread."""
 LOG = logging.getLogger("gossamer.gateway")
 _JSON = [(b"content-type", b"application/json")]
 _STREAM = [
@@ -40,14 +43,24 @@ class Answer:
     """An ASGI response that relays one upstream's events.
 
     The headers are sent with the first event, so that a refusal before it has its own HTTP status.
-    The upstream's iterator is closed as soon as the client is gone or ``closing`` is set.
+    The upstream's iterator is closed as soon as the client is gone or ``closing`` is set, and when the
+    client takes nothing for ``stall_s`` seconds: behind it others may wait for the engine.
     """
 
-    def __init__(self, request: Request, upstream: Upstream, *, request_id: str, closing: asyncio.Event):
+    def __init__(
+        self,
+        request: Request,
+        upstream: Upstream,
+        *,
+        request_id: str,
+        closing: asyncio.Event,
+        stall_s: float = STALL_S,
+    ):
         self._request = request
         self._upstream = upstream
         self._id = request_id
         self._closing = closing
+        self._stall_s = stall_s
         self._send: Send | None = None
         self._started = False
         self._usage: Usage | None = None
@@ -61,6 +74,8 @@ class Answer:
         outcome = "ok"
         try:
             await self._relay(interrupts)
+        except TimeoutError:
+            outcome = "client_stalled"
         except (ClientGone, OSError):
             outcome = "client_gone"
         except ApiError as error:
@@ -80,13 +95,14 @@ class Answer:
         chunks = ChunkWriter(envelope, include_usage=self._request.include_usage)
         whole = ResponseWriter(envelope)
         events = self._upstream.send(self._request, Context(request_id=self._id))
-        async for event in self._interruptible(events, interrupts):
-            self._note(event)
-            if not self._request.stream:
-                whole.write(event)
-                continue
-            for chunk in chunks.write(event):
-                await self._push(sse.encode(msgspec.json.encode(chunk).decode()))
+        async with aclosing(self._interruptible(events, interrupts)) as relayed:
+            async for event in relayed:
+                self._note(event)
+                if not self._request.stream:
+                    whole.write(event)
+                    continue
+                for chunk in chunks.write(event):
+                    await self._push(sse.encode_json(chunk))
         if self._finish == "none":
             raise ApiError("the upstream ended without finishing", status=502, code="upstream_incomplete")
         if self._request.stream:
@@ -107,10 +123,14 @@ class Answer:
                     if not step.done():
                         step.cancel()
                         await asyncio.gather(step, return_exceptions=True)
+                # Looked at in any case: asyncio logs a failure that nobody looks at, with its text.
+                failure = None if step.cancelled() else step.exception()
                 if gone.done():
                     raise ClientGone
                 if step.cancelled() or closing.done():
                     raise ApiError("the server is shutting down", status=503, code="server_shutdown")
+                if failure is not None:
+                    raise failure
                 event = step.result()
                 if event is None:
                     return
@@ -126,28 +146,31 @@ class Answer:
             self._finish = event.reason
 
     async def _push(self, data: bytes, *, last: bool = False) -> None:
-        assert self._send is not None
         if not self._started:
-            await self._send(
+            await self._deliver(
                 {"type": "http.response.start", "status": 200, "headers": self._headers(_STREAM)}
             )
             self._started = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        await self._deliver({"type": "http.response.body", "body": data, "more_body": not last})
 
     async def _whole(self, status: int, tree: dict[str, Any]) -> None:
-        assert self._send is not None
         body = msgspec.json.encode(tree)
         headers = self._headers([*_JSON, (b"content-length", str(len(body)).encode())])
         self._started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await self._deliver({"type": "http.response.start", "status": status, "headers": headers})
+        await self._deliver({"type": "http.response.body", "body": body})
+
+    async def _deliver(self, message: Message) -> None:
+        assert self._send is not None
+        async with asyncio.timeout(self._stall_s):
+            await self._send(message)
 
     async def _fail(self, error: ApiError) -> None:
         try:
             if not self._started:
                 await self._whole(error.status, error.body())
             elif self._request.stream:
-                await self._push(sse.encode(msgspec.json.encode(error.body()).decode()), last=True)
+                await self._push(sse.encode_json(error.body()), last=True)
         except OSError:
             # The client left while it was being told; there is nothing more to do.
             return

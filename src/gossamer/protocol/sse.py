@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 DONE = "[DONE]"
+# JSON leaves these as they are; clients that split text into lines would cut an event at them.
+_LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -32,6 +37,11 @@ def encode(data: str, *, event: str | None = None) -> bytes:
     head = "" if event is None else f"event: {event}\n"
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode()
+
+
+def encode_json(value: Any) -> bytes:
+    """One event whose data is a JSON value, on one line by any definition of a line."""
+    return encode(msgspec.json.encode(value).decode().translate(_LINE_BREAKS))
 
 
 def encode_comment(text: str) -> bytes:
