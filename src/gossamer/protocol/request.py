@@ -65,7 +65,7 @@ def decode_json(body: bytes) -> Any:
         if lone := _LONE_SURROGATE.search(body):
             half = lone.group()[-6:].decode()
             raise RequestError(
-                f"the body is not valid JSON: the escape {half} at byte {lone.end() - 6} is half a character; "
+                f"invalid JSON: the escape {half} at byte {lone.end() - 6} is half a character: "
                 "a string was cut inside an emoji or the like, cut it between characters or drop the escape",
                 code="invalid_json",
             ) from None
