@@ -101,7 +101,7 @@ def build(architecture: ModelConfig, seed: int) -> Transformer:
             elif p.dim() == 1:
                 p.copy_(1 + 0.2 * noise)
             else:
-                gain = 3.0 if "lm_head" in name or name.endswith(("gate.weight", "_res_proj.weight")) else 1.0
+                gain = 2.0 if "lm_head" in name or name.endswith(("gate.weight", "_res_proj.weight")) else 1.0
                 p.copy_(noise * gain * (1.0 if "embed_tokens" in name else p.shape[-1] ** -0.5))
     return model
 
