@@ -36,7 +36,7 @@ OUTSIDE = "llama.cpp (llama-cpp-python 0.3.36)"
 NUM_TOKENS = 24
 PROMPT_LENGTHS = (1, 2, 7, 33, 100)
 # No deep packed case: with random deep weights one rounding step of llama.cpp's changes which experts later
-# layers pick, and the two part ways there (docs/fidelity.md).  Depth rests on plain experts, packing on small.
+# No deep packed case: with random deep weights one rounding step of llama.cpp changes which experts later
 CASES = [("small", "bf16"), ("small", "mxfp4"), ("deep", "bf16")]
 
 
