@@ -45,7 +45,7 @@ def nano():
 def test_most_wanted_calls_are_made_and_parse(nano):
     """On fresh dialogues of the training templates, greedy, nothing constrained.
 
-    Complete: the message ends and every call's arguments are a JSON object.  Fitting the offered schema too is
+    Complete: the message ends and every call holds a JSON object.  Fitting the offered schema too is
     what the card measures; that share is low, and the bar here only holds it from falling to nothing.
     """
     from gossamer.train import exam
