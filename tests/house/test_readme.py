@@ -46,6 +46,9 @@ def run(command: str, timeout: int) -> str:
         "TERM": "dumb",
     }
     env["PORT"] = str(free_port())
+    # This test may itself run under make, which would have the inner make announce its directory.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+        env.pop(name, None)
     done = subprocess.run(
         command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
     )
