@@ -1,0 +1,1 @@
+"""Bindings of the native kernels; nothing here needs torch."""
