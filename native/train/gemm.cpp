@@ -138,8 +138,8 @@ inline void transpose8(__m256 r[8]) {
     }
 }
 
-// `own` <= 8 rows of x become columns of out, whose rows are Width apart; writes 4 or 8 floats per row of out,
-// so a caller goes through groups of rows in order and leaves 8 floats of room behind the last row.
+// `own` <= 8 rows of x become columns of out, whose rows are Width apart.  Each row of out gets 4 or 8 floats,
+// even if fewer are its own: rows are written in order, so only what lies behind the last one must be spare.
 template <int Width>
 inline int transpose_group(const float *x, ptrdiff_t ldx, int own, int depth, float *out) {
     int p = 0;
@@ -162,9 +162,7 @@ void pack_transposed(const float *x, ptrdiff_t ldx, int own, int depth, float *o
     int done = 0;
 #if defined(__AVX2__)
     if (own == Width) {
-        // A last group of five to seven rows stores zeros past its end, over what the next row of out holds:
-        // harmless for the only group, because rows are written in order.
-        static_assert(Width % 8 == 0 || Width % 8 == 4 || Width < 8, "groups would overwrite each other");
+        static_assert(Width % 8 == 0 || Width % 8 == 4 || Width < 8, "a last group would overwrite the first");
 #pragma GCC unroll 4
         for (int i = 0; i < Width; i += 8) {
             done = transpose_group<Width>(x + i * ldx, ldx, std::min(8, Width - i), depth, out + i);
@@ -179,13 +177,29 @@ void pack_transposed(const float *x, ptrdiff_t ldx, int own, int depth, float *o
 
 // x [depth, own] with row stride ldx becomes out [depth, Width], zeros behind.
 template <int Width>
-void pack_straight(const float *x, ptrdiff_t ldx, int own, int depth, float *out) {
-    for (int p = 0; p < depth; ++p) {
-        if (own == Width) {
-            for (int r = 0; r < Width; ++r) out[p * Width + r] = x[p * ldx + r];
-        } else {
+void pack_straight(const float *__restrict x, ptrdiff_t ldx, int own, int depth, float *__restrict out) {
+    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+    typedef float Two __attribute__((vector_size(8), aligned(4), may_alias));
+    static_assert(Width % 2 == 0, "a panel is copied in fours and a last two");
+    if (own < Width) {
+        for (int p = 0; p < depth; ++p) {
             for (int r = 0; r < own; ++r) out[p * Width + r] = x[p * ldx + r];
             for (int r = own; r < Width; ++r) out[p * Width + r] = 0.0f;
+        }
+        return;
+    }
+    for (int p = 0; p < depth; ++p, x += ldx, out += Width) {
+        if constexpr (Width % kLanes == 0) {
+#pragma GCC unroll 4
+            for (int r = 0; r < Width; r += kLanes) store(out + r, load(x + r));
+        } else {
+#pragma GCC unroll 4
+            for (int r = 0; r + 4 <= Width; r += 4) {
+                *reinterpret_cast<Four *>(out + r) = *reinterpret_cast<const Four *>(x + r);
+            }
+            if constexpr (Width % 4) {
+                *reinterpret_cast<Two *>(out + Width - 2) = *reinterpret_cast<const Two *>(x + Width - 2);
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ std::string shape(const Matrix &x) {
 }
 
 int row_stride(const Matrix &x, const char *name) {
-    if (x.shape(1) > 1 && x.stride(1) != 1) {
+    if (x.size() > 0 && x.shape(1) > 1 && x.stride(1) != 1) {
         throw std::invalid_argument(std::string("sgemm: the rows of ") + name +
                                     " have gaps; pass an array whose last dimension is contiguous");
     }
