@@ -13,6 +13,7 @@ from gossamer.train.fused.head import head_loss
 
 
 def close(got: Tensor, exact: Tensor) -> None:
+    got, exact = got.detach(), exact.detach()
     torch.testing.assert_close(got.double(), exact, rtol=0, atol=1e-5 * max(1e-3, float(exact.abs().max())))
 
 

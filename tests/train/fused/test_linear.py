@@ -13,6 +13,7 @@ from gossamer.train.fused.linear import joint_linear, linear
 
 
 def close(got: Tensor, exact: Tensor) -> None:
+    got, exact = got.detach(), exact.detach()
     torch.testing.assert_close(got.double(), exact, rtol=0, atol=1e-5 * max(1.0, float(exact.abs().max())))
 
 
