@@ -13,10 +13,11 @@ namespace {
 // Logits of so many rows at a time: enough rows to make packing w pay, few enough to stay in the last-level cache.
 constexpr int kBlock = 256;
 constexpr int kSums = 32;
+constexpr float kLeast = -60.0f;  // below, exp is nothing beside the sum's 1, and denormal numbers are slow
 
 // exp of x <= 0 by 2^n p(r), |r| <= ln 2 / 2, Taylor to r^7; the order of operations is fixed, so loops vectorise.
 inline float exp_below(float x) {
-    x = x < -87.0f ? -87.0f : x;
+    x = x < kLeast ? kLeast : x;
     const float shifted = x * 1.44269504f + 12582912.0f;
     const float n = shifted - 12582912.0f;
     const float r = x - n * 0.693145752f - n * 1.42860677e-6f;
@@ -72,14 +73,27 @@ double row_loss(float *x, int n, int target) {
     return std::log((double)total) + top - own;
 }
 
+// The thread's memory for one block, kept between calls, each array on a cache line: rows that straddle lines cost
+// the products a fifth.
+struct Scratch {
+    float *logits, *own, *gradient;
+
+    Scratch(int vocab, int width) {
+        thread_local std::vector<float> memory;
+        const size_t wide = (size_t)kBlock * vocab, narrow = (size_t)kBlock * width;
+        memory.resize(wide + 2 * narrow + 16);
+        logits = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / 4;
+        own = logits + wide;
+        gradient = own + narrow;
+    }
+};
+
 }  // namespace
 
 double head_loss(int rows, int width, int vocab, const float *h, const float *w, const int64_t *targets, float *dh,
                  float *dw) {
-    thread_local std::vector<float> logits, own, gradient;
-    logits.resize((size_t)kBlock * vocab);
-    own.resize((size_t)kBlock * width);
-    gradient.resize((size_t)kBlock * width);
+    const Scratch memory(vocab, width);
+    float *const logits = memory.logits, *const own = memory.own, *const gradient = memory.gradient;
     std::vector<int> asked;
     for (int i = 0; i < rows; ++i) {
         if (targets[i] >= 0) asked.push_back(i);
@@ -91,18 +105,18 @@ double head_loss(int rows, int width, int vocab, const float *h, const float *w,
     for (int block = 0, start = 0; block < blocks; ++block) {
         const int n = (count - start) / (blocks - block);
         const int *rows_of = asked.data() + start;
-        for (int i = 0; i < n; ++i) std::copy_n(h + (size_t)rows_of[i] * width, width, own.data() + (size_t)i * width);
-        sgemm(false, true, n, vocab, width, own.data(), width, w, width, logits.data(), vocab, false);
+        for (int i = 0; i < n; ++i) std::copy_n(h + (size_t)rows_of[i] * width, width, own + (size_t)i * width);
+        sgemm(false, true, n, vocab, width, own, width, w, width, logits, vocab, false);
         for (int i = 0; i < n; ++i) {
-            loss += row_loss(logits.data() + (size_t)i * vocab, vocab, (int)targets[rows_of[i]]);
+            loss += row_loss(logits + (size_t)i * vocab, vocab, (int)targets[rows_of[i]]);
         }
         if (dh) {
-            sgemm(false, false, n, width, vocab, logits.data(), vocab, w, width, gradient.data(), width, false);
+            sgemm(false, false, n, width, vocab, logits, vocab, w, width, gradient, width, false);
             for (int i = 0; i < n; ++i) {
-                std::copy_n(gradient.data() + (size_t)i * width, width, dh + (size_t)rows_of[i] * width);
+                std::copy_n(gradient + (size_t)i * width, width, dh + (size_t)rows_of[i] * width);
             }
         }
-        if (dw) sgemm(true, false, vocab, width, n, logits.data(), vocab, own.data(), width, dw, width, start > 0);
+        if (dw) sgemm(true, false, vocab, width, n, logits, vocab, own, width, dw, width, start > 0);
         start += n;
     }
     return loss;
