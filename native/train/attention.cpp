@@ -10,7 +10,7 @@ using namespace panels;
 
 namespace {
 
-constexpr int FORWARD_QUERIES = 48;  // rows of whole-length scores that stay in the second-level cache
+constexpr int FORWARD_QUERIES = ATTENTION_QUERIES;
 constexpr int SUM_KEYS = 192;        // keys per pass over the values: a panel of them stays in the first level
 constexpr int BLOCK = 96;            // queries and keys per backward block
 
@@ -82,46 +82,141 @@ void block_gradients(int queries, int keys, int shift, float *p, float *dp, cons
     }
 }
 
-}  // namespace
+// Sum of exp(score - maximum) over all n scores of a row, and the maximum.
+float whole_mass(const float *row, int n, float *maximum) {
+    const vec low = vec{} - std::numeric_limits<float>::infinity();
+    const ivec place = [] {
+        ivec at;
+        for (int i = 0; i < VW; ++i) at[i] = i;
+        return at;
+    }();
+    vec best = low;
+    for (int j = 0; j < n; j += VW) {
+        const vec x = place < n - j ? load(row + j) : low;
+        best = x > best ? x : best;
+    }
+    *maximum = largest(best);
+    vec sums = vec{};
+    for (int j = 0; j < n; j += VW) sums += place < n - j ? exp(load(row + j) - *maximum) : vec{};
+    return sum(sums);
+}
 
-void attention_forward(const AttentionShape &s, const float *q, const float *kv, const float *shared,
-                       const uint8_t *allowed, int mask_bytes, float *out, float *lse) {
-    const int T = s.tokens, D = s.width();
-    const size_t padded = round_up(T, NR), values = round_up(s.value, NR), out_stride = (size_t)s.heads * s.value;
-    const size_t row = padded + NR + 16;  // not a power of two, so that rows do not share cache sets
-    static thread_local Scratch memory;
-    Pieces pieces(memory.get(padded * D + values * T + FORWARD_QUERIES * (row + values) + 64));
-    float *keys_t = pieces.take(padded * D), *v = pieces.take(values * T);
-    float *scores = pieces.take(FORWARD_QUERIES * row), *sums = pieces.take(FORWARD_QUERIES * values);
-    for (int b = 0; b < s.batch; ++b) {
-        for (int h = 0; h < s.heads; ++h) {
-            const Head head = head_of(s, b, h, q, kv, shared);
-            pack_keys_transposed(s, head, keys_t);
-            pack(T, s.value, head.v, head.kv_stride, 1.0f, v, 0);
-            pad_columns(T, s.value, v);
-            for (int q0 = 0; q0 < T; q0 += FORWARD_QUERIES) {
-                const int queries = std::min(FORWARD_QUERIES, T - q0), seen = q0 + queries;
-                product<false, Cut::columns>(queries, seen, D, head.q + q0 * head.q_stride, head.q_stride, keys_t,
-                                             (size_t)D * NR, scores, row, false, q0);
-                float scale[FORWARD_QUERIES];
-                for (int i = 0; i < queries; ++i) {
-                    const uint8_t *mask =
-                        allowed == nullptr ? nullptr : allowed + ((size_t)b * T + q0 + i) * mask_bytes;
-                    float maximum, total;
-                    exponentials(scores + i * row, q0 + i + 1, seen, mask, &maximum, &total);
-                    scale[i] = total > 0.0f ? 1.0f / total : 0.0f;
-                    lse[((size_t)b * s.heads + h) * T + q0 + i] = maximum + std::log(total);
-                }
-                for (int k0 = 0; k0 < seen; k0 += SUM_KEYS) {
-                    product<false, Cut::end>(queries, s.value, std::min(SUM_KEYS, seen - k0), scores + k0, row,
-                                             v + (size_t)k0 * NR, (size_t)T * NR, sums, values, k0 > 0, q0 - k0);
-                }
-                float *to = out + ((size_t)b * T + q0) * out_stride + (size_t)h * s.value;
-                for (int i = 0; i < queries; ++i, to += out_stride) {
-                    for (int c = 0; c < s.value; ++c) to[c] = sums[i * values + c] * scale[i];
+// Sum of the entries of a row at set bits, divided by the sum of all.
+float selected_share(const float *row, int n, const uint8_t *mask) {
+    vec kept = vec{}, all = vec{};
+    for (int j = 0; j < n; j += VW) {
+        const vec x = load(row + j);
+        all += x;
+        kept += lanes(mask, j) ? x : vec{};
+    }
+    return sum(kept) / sum(all);
+}
+
+// The forward pass over one block of queries, its operands packed for all heads of the sequence.
+struct Forward {
+    const AttentionShape &s;
+    int T, D;
+    size_t padded, values, row;
+    float *keys_t, *v, *scores, *sums, *head_sum;
+
+    explicit Forward(const AttentionShape &shape, Scratch &memory, bool observed)
+        : s(shape), T(shape.tokens), D(shape.width()), padded(round_up(T, NR)), values(round_up(shape.value, NR)),
+          row(padded + NR + 16) {  // not a power of two, so that rows do not share cache sets
+        const size_t key_floats = s.heads * padded * D, value_floats = s.heads * values * T;
+        const size_t observed_floats = observed ? FORWARD_QUERIES * row : 0;
+        Pieces pieces(memory.get(key_floats + value_floats + FORWARD_QUERIES * (row + values) + observed_floats + 80));
+        keys_t = pieces.take(key_floats);
+        v = pieces.take(value_floats);
+        scores = pieces.take(FORWARD_QUERIES * row);
+        sums = pieces.take(FORWARD_QUERIES * values);
+        head_sum = observed ? pieces.take(observed_floats) : nullptr;
+    }
+
+    void pack_head(const Head &head, int h, bool with_values) const {
+        pack_keys_transposed(s, head, keys_t + h * padded * D);
+        if (!with_values) return;
+        pack(T, s.value, head.v, head.kv_stride, 1.0f, v + h * values * T, 0);
+        pad_columns(T, s.value, v + h * values * T);
+    }
+
+    // One head: scores, exponentials (left in `scores`), and out = their mean of the values.  `dense_recall`
+    // receives each query's share of the whole mass that lies on the mask, added to what is there.
+    void run(const Head &head, int h, int q0, int queries, const uint8_t *mask, int mask_bytes, float *out, float *lse,
+             float *dense_recall) const {
+        const int seen = q0 + queries;
+        product<false, Cut::columns>(queries, seen, D, head.q + q0 * head.q_stride, head.q_stride,
+                                     keys_t + h * padded * D, (size_t)D * NR, scores, row, false, q0);
+        float scale[FORWARD_QUERIES];
+        for (int i = 0; i < queries; ++i) {
+            float *line = scores + i * row, maximum, total, top = 0.0f, whole = 0.0f;
+            if (dense_recall != nullptr) whole = whole_mass(line, q0 + i + 1, &top);
+            exponentials(line, q0 + i + 1, seen, mask == nullptr ? nullptr : mask + (size_t)i * mask_bytes, &maximum,
+                         &total);
+            scale[i] = total > 0.0f ? 1.0f / total : 0.0f;
+            if (lse != nullptr) lse[q0 + i] = maximum + std::log(total);
+            if (dense_recall != nullptr) dense_recall[i] += total * std::exp(maximum - top) / whole / s.heads;
+            if (head_sum != nullptr) {
+                float *to = head_sum + i * row;
+                for (int j = 0; j < seen; j += VW) {
+                    const vec p = load(line + j) * scale[i];
+                    store(to + j, h == 0 ? p : load(to + j) + p);
                 }
             }
         }
+        if (out == nullptr) return;
+        for (int k0 = 0; k0 < seen; k0 += SUM_KEYS) {
+            product<false, Cut::end>(queries, s.value, std::min(SUM_KEYS, seen - k0), scores + k0, row,
+                                     v + h * values * T + (size_t)k0 * NR, (size_t)T * NR, sums, values, k0 > 0,
+                                     q0 - k0);
+        }
+        const size_t stride = (size_t)s.heads * s.value;
+        float *to = out + q0 * stride + (size_t)h * s.value;
+        for (int i = 0; i < queries; ++i, to += stride) {
+            for (int c = 0; c < s.value; ++c) to[c] = sums[i * values + c] * scale[i];
+        }
+    }
+};
+
+}  // namespace
+
+void attention_forward(const AttentionShape &s, const float *q, const float *kv, const float *shared,
+                       const uint8_t *allowed, int mask_bytes, float *out, float *lse, IndexerPass *pass) {
+    const int T = s.tokens;
+    static thread_local Scratch memory;
+    const Forward forward(s, memory, pass != nullptr);
+    for (int b = 0; b < s.batch; ++b) {
+        for (int h = 0; h < s.heads; ++h) forward.pack_head(head_of(s, b, h, q, kv, shared), h, out != nullptr);
+        if (pass != nullptr) pass->indexer.begin(b);
+        for (int q0 = 0; q0 < T; q0 += FORWARD_QUERIES) {
+            const int queries = std::min(FORWARD_QUERIES, T - q0);
+            const size_t bits = ((size_t)b * T + q0) * mask_bytes;
+            const uint8_t *chosen = allowed == nullptr ? nullptr : allowed + bits, *mask = chosen;
+            if (pass != nullptr) {
+                pass->indexer.score(q0, queries);
+                if (pass->selected != nullptr) {
+                    pass->indexer.select(q0, queries, pass->selected + bits, mask_bytes);
+                    chosen = pass->selected + bits;
+                }
+                mask = pass->restricted ? chosen : nullptr;
+            }
+            float share[FORWARD_QUERIES] = {};
+            for (int h = 0; h < s.heads; ++h) {
+                forward.run(head_of(s, b, h, q, kv, shared), h, q0, queries, mask, mask_bytes,
+                            out == nullptr ? nullptr : out + (size_t)b * T * s.heads * s.value,
+                            lse == nullptr ? nullptr : lse + ((size_t)b * s.heads + h) * T,
+                            pass != nullptr && mask != nullptr ? share : nullptr);
+            }
+            if (pass == nullptr) continue;
+            for (int i = 0; i < queries; ++i) {
+                if (q0 + i + 1 <= pass->indexer.top_k()) continue;
+                const float *row = forward.head_sum + i * forward.row;
+                pass->recall += mask != nullptr ? share[i]
+                                                : selected_share(row, q0 + i + 1, chosen + (size_t)i * mask_bytes);
+                ++pass->chosen;
+            }
+            pass->indexer.learn(q0, queries, forward.head_sum, mask, mask_bytes);
+        }
+        if (pass != nullptr) pass->indexer.end();
     }
 }
 

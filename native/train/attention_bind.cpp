@@ -39,9 +39,10 @@ struct Mask {
 Mask mask_of(const AttentionShape &s, const std::optional<U8> &allowed) {
     if (!allowed) return {};
     const size_t rows = (size_t)s.batch * s.tokens, bytes = rows == 0 ? 0 : allowed->size() / rows;
-    if (bytes * 8 < (size_t)s.tokens || bytes % 8 != 0 || bytes * rows != allowed->size()) {
+    if (bytes != (size_t)selection_bytes(s.tokens) || bytes * rows != allowed->size()) {
         throw std::invalid_argument("attention: allowed holds " + std::to_string(allowed->size()) +
-                                    " bytes; it must be [B, T, bytes] with a bit per key and bytes a multiple of 8");
+                                    " bytes; it must be [B, T, " +
+                                    std::to_string(selection_bytes(s.tokens)) + "]");
     }
     return {allowed->data(), (int)bytes};
 }

@@ -23,6 +23,7 @@ constexpr int NR = 2 * VW;
 typedef float vec __attribute__((vector_size(4 * VW)));
 typedef int32_t ivec __attribute__((vector_size(4 * VW)));
 typedef float loose_vec __attribute__((vector_size(4 * VW), aligned(4), may_alias));
+typedef int32_t loose_ivec __attribute__((vector_size(4 * VW), aligned(4), may_alias));
 
 inline vec load(const float *p) { return *(const loose_vec *)p; }
 inline void store(float *p, vec v) { *(loose_vec *)p = v; }

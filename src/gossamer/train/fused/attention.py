@@ -36,7 +36,7 @@ class Selection:
     @staticmethod
     def from_mask(mask: Tensor) -> Selection:
         """From [B, T, T] bool within the causal range."""
-        width = (mask.shape[-1] + 63) // 64 * 64
+        width = selection_bytes(mask.shape[-1]) * 8
         wide = torch.zeros(*mask.shape[:-1], width, dtype=torch.uint8)
         wide[..., : mask.shape[-1]] = mask
         bytes_ = wide.unflatten(-1, (-1, 8)) << torch.arange(8, dtype=torch.uint8)
@@ -86,7 +86,7 @@ class _Attention(torch.autograd.Function):
         batch, tokens = q.shape[:2]
         out = torch.empty(batch, tokens, heads * value)
         lse = torch.empty(batch, heads, tokens)
-        _native().attention_forward(q, kv, shared_key, *sizes, bits, out, lse)
+        native().attention_forward(q, kv, shared_key, *sizes, bits, out, lse)
         ctx.save_for_backward(q, kv, shared_key, out, lse)
         ctx.sizes, ctx.bits = sizes, bits
         return out
@@ -97,11 +97,17 @@ class _Attention(torch.autograd.Function):
         inputs = (q, kv, shared_key)
         d_inputs = tuple(torch.empty_like(x) for x in inputs)
         d_out = grads[0].detach().contiguous()
-        _native().attention_backward(*inputs, *ctx.sizes, ctx.bits, out.detach(), lse, d_out, *d_inputs)
+        native().attention_backward(*inputs, *ctx.sizes, ctx.bits, out.detach(), lse, d_out, *d_inputs)
         return *d_inputs, None, None
 
 
+def selection_bytes(tokens: int) -> int:
+    """Bytes of one query's bits over `tokens` keys: whole groups of 64 keys."""
+    return (tokens + 63) // 64 * 8
+
+
 @cache
-def _native() -> ModuleType:
+def native() -> ModuleType:
+    """The training kernels of the best instruction set that runs here."""
     module: ModuleType = backend.load().train
     return module
