@@ -115,18 +115,21 @@ void select_row(const float *scores, int n, int top_k, int32_t *values, uint8_t 
             high = middle;
         }
     }
-    // `room` for those equal to the threshold; without a tie there is room for all of them.
-    int room = n;
-    if (reached != top_k) {
-        ivec above = ivec{};
-        for (int j = 0; j < end; j += VW) above += *(const loose_ivec *)(values + j) > (int32_t)low;
-        room = top_k - count(above);
+    const bool tied = reached != top_k;
+    const int32_t limit = (int32_t)(tied ? low : low - 1);
+    ivec above = ivec{};
+    for (int j = 0; j < end; j += VW) {
+        const ivec chosen = *(const loose_ivec *)(values + j) > limit;
+        above += chosen;
+        put_lanes(chosen, bits, j);
     }
-    for (int j = 0; j < n; ++j) {
-        const bool equal = reached != top_k && values[j] == low;
-        const bool chosen = equal ? room > 0 : values[j] >= low;
-        room -= equal;
-        bits[j >> 3] |= (uint8_t)(chosen << (j & 7));
+    if (!tied) return;
+    // The earliest of those that share the threshold take the room that is left.
+    int room = top_k - count(above);
+    for (int j = 0; room > 0; ++j) {
+        if (values[j] != limit) continue;
+        bits[j >> 3] |= (uint8_t)(1 << (j & 7));
+        --room;
     }
 }
 

@@ -9,6 +9,10 @@
 #include <cstring>
 #include <new>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace panels {
 
 #if defined(__AVX512F__)
@@ -78,6 +82,20 @@ inline ivec lanes(const uint8_t *row, int j) {
     const ivec bit = {1, 2, 4, 8};
 #endif
     return ((ivec{} + bits) & bit) != 0;
+}
+
+// The inverse: writes the bits j .. j + VW - 1 of a bit row; with four lanes the lower half of a byte comes first.
+inline void put_lanes(ivec chosen, uint8_t *row, int j) {
+#if defined(__AVX512F__)
+    const uint32_t bits = _mm512_cmplt_epi32_mask((__m512i)chosen, _mm512_setzero_si512());
+    row[j >> 3] = (uint8_t)bits;
+    row[(j >> 3) + 1] = (uint8_t)(bits >> 8);
+#elif defined(__AVX2__)
+    row[j >> 3] = (uint8_t)_mm256_movemask_ps((__m256)chosen);
+#else
+    const int bits = (chosen[0] & 1) | (chosen[1] & 2) | (chosen[2] & 4) | (chosen[3] & 8);
+    row[j >> 3] = (uint8_t)((j & 4) != 0 ? row[j >> 3] | bits << 4 : bits);
+#endif
 }
 
 // Columns of src [rows, cols] (row stride ld) become columns at.. of a packed operand with `rows` rows.

@@ -73,9 +73,9 @@ def indexed_attention(
 
     Returns:
         The attention [B, T, H*V], differentiable in q, kv and shared_key; the loss of
-        `gossamer.ops.dsa.indexer_kl_loss` (mean over queries), a scalar differentiable in the index alone; and
-        the recall: the share of dense attention's mass that lies on the selection, mean over heads and over
-        the queries with more than top_k keys (1 if there are none).
+        `gossamer.ops.dsa.indexer_kl_loss` (mean over queries), a scalar differentiable in the index alone;
+        and the recall: the share of dense attention's mass that lies on the selection, mean over heads and
+        over the queries with more than top_k keys (1 if there are none).
 
     Raises:
         ValueError: shapes do not fit each other, or top_k is not positive.
