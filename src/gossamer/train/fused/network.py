@@ -23,7 +23,7 @@ from gossamer.model.transformer import DecoderLayer, Transformer
 from gossamer.train.errors import TrainError
 from gossamer.train.fused.attention import attention
 from gossamer.train.fused.head import head_loss
-from gossamer.train.fused.indexer import indexer_loss, select
+from gossamer.train.fused.indexer import Index, Sizes, indexed_attention, select
 from gossamer.train.fused.kda import kda_mixer
 from gossamer.train.fused.linear import joint_linear, linear
 from gossamer.train.fused.mlp import gated_mlp
@@ -178,31 +178,28 @@ def _mla(m: GatedMLA, layer: int, x: Tensor, ask: Ask) -> Tensor:
     latent = rms_norm(latent.contiguous(), m.kv_a_layernorm.weight, m.kv_a_layernorm.eps)
     kv, shared_key = linear(latent, m.kv_b_proj.weight), shared_key.contiguous()
     sizes = {"num_heads": mla.num_heads, "nope": mla.qk_nope_head_dim, "v_width": mla.v_head_dim}
-    allowed = None
-    if m.indexer is not None and ask.mode == "sparse" and x.shape[1] > m.indexer.config.top_k:
-        with torch.no_grad():
-            allowed = select(*_index(m.indexer, x, query_latent), m.indexer.config.top_k)
-    if m.indexer is not None and ask.want_indexer_loss:
-        ask.indexer_losses[layer], ask.recalls[layer] = indexer_loss(
-            q.detach(),
-            kv.detach(),
-            shared_key.detach(),
-            *_index(m.indexer, x, query_latent),
-            allowed,
-            top_k=m.indexer.config.top_k,
-            **sizes,
-        )
-    a = attention(q, kv, shared_key, allowed=allowed, **sizes)
-    return linear(gated(a, gate), m.o_proj.weight)
+    sparse = m.indexer is not None and ask.mode == "sparse" and x.shape[1] > m.indexer.config.top_k
+    if m.indexer is not None and (sparse or ask.want_indexer_loss):
+        index = _index(m.indexer, x, query_latent)
+        both = Sizes(top_k=m.indexer.config.top_k, **sizes)
+        if ask.want_indexer_loss:
+            a, kl, recall = indexed_attention(q, kv, shared_key, index, both, sparse=sparse)
+            ask.indexer_losses[layer], ask.recalls[layer] = kl, recall
+        else:
+            allowed = select(*(part.detach() for part in index), m.indexer.config.top_k)
+            a = attention(q, kv, shared_key, allowed=allowed, **sizes)
+    else:
+        a = attention(q, kv, shared_key, **sizes)
+    return linear(gated(a.view(gate.shape), gate), m.o_proj.weight)
 
 
-def _index(indexer: Indexer, x: Tensor, query_latent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries [B, T, J, I], keys [B, T, I] and head weights [B, T, J] of the indexer, on detached inputs."""
+def _index(indexer: Indexer, x: Tensor, query_latent: Tensor) -> Index:
+    """What the indexer scores with, on detached inputs."""
     config, norm = indexer.config, indexer.k_norm
     keys, weights = joint_linear(x.detach(), indexer.wk.weight, indexer.weights_proj.weight)
     queries = linear(query_latent.detach(), indexer.wq_b.weight)
     keys = F.layer_norm(keys, norm.weight.shape, norm.weight, norm.bias, norm.eps)
-    return queries.unflatten(-1, (config.num_heads, config.head_dim)), keys, weights
+    return Index(queries.unflatten(-1, (config.num_heads, config.head_dim)), keys, weights)
 
 
 def _feed_forward(layer: DecoderLayer, x: Tensor, ask: Ask, betas: Betas) -> Tensor:
