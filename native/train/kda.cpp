@@ -39,7 +39,7 @@ struct Work {
     float *enter, *leave;                      // decay to the middle from before the chunk, and on to its end [Kp]
     float *left, *right, *right_t;             // [q; k] exp(G) [2C, Kp], k exp(-G) [C, Kp] and transposed
     float *pairs;                              // decayed products of q and k rows with k [2C, C], lower
-    float beta[C], inverse_norm[2][C];
+    float beta[C], inverse_norm[2][C], d_same[C];
     float *state, *read, *written, *zeros;     // [Kp, Kp], [2C, Kp], [C, Kp], [Kp]
     // Backward only.
     float *d_state, *state_t, *d_out, *d_left, *d_right, *d_pairs, *written_t, *d_last, *d_written;
@@ -295,7 +295,8 @@ void recurrence_backward(Work &w, const float *state, int len, float *d_b, ptrdi
     transpose(C, kp, w.written, kp, w.written_t, C);
     product<false>(2 * C, C, kp, w.d_out, kp, 1, w.written_t, C, w.d_pairs, C);
     for (int i = 0; i < C; ++i) {
-        std::fill(w.d_pairs + i * C + i + 1, w.d_pairs + i * C + C, 0.0f);
+        w.d_same[i] = w.d_pairs[i * C + i];
+        std::fill(w.d_pairs + i * C + i, w.d_pairs + i * C + C, 0.0f);
         std::fill(w.d_pairs + (C + i) * C + i, w.d_pairs + (C + i) * C + C, 0.0f);
     }
     transpose(kp, kp, state, kp, w.state_t, kp);
@@ -325,14 +326,16 @@ void factors_backward(Work &w, int len, float *d_z, ptrdiff_t row, float &d_a) {
         const float *slope = w.slope + t * kp, *per_a = w.per_a + t * kp;
         float *__restrict to_q = w.d_pre[0] + t * kp, *__restrict to_k = w.d_pre[1] + t * kp;
         float *__restrict to_v = w.d_pre[2] + t * kp, *__restrict d_bias = w.d_bias;
-        const float *down = w.d_out + (C + t) * kp;
+        const float *down = w.d_out + (C + t) * kp, *q = w.y[0] + t * kp, *k = w.y[1] + t * kp;
+        // A token's product with itself knows no decay; through left and right it would only add noise to dL/dG.
+        const float same = w.d_same[t] * scale;
         for (int d = 0; d < kp; d += 16) {
             for (int e = d; e < d + 16; ++e) {
                 sum[e] += lq[e] * dq[e] + lk[e] * dk[e] - r[e] * dr[e];
                 part[e - d] += sum[e] * per_a[e];
                 d_bias[e] += sum[e] * slope[e];
-                to_q[e] = dq[e] * grow[e] * scale;
-                to_k[e] = dk[e] * grow[e] + dr[e] * shrink[e];
+                to_q[e] = dq[e] * grow[e] * scale + same * k[e];
+                to_k[e] = dk[e] * grow[e] + dr[e] * shrink[e] + same * q[e];
                 to_v[e] = -down[e];
             }
         }
