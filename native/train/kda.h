@@ -1,0 +1,59 @@
+// Kimi Delta Attention between its projections, forward and backward, one thread.
+//
+// Shape legend: B rows of the batch, T tokens, H heads, K head width (keys and values), W = H K, N chunks,
+// S state [K, K] of a head, one row per key channel.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+constexpr int KDA_CHUNK = 16;  // most tokens of a chunk
+
+// The widest chunk buffers hold K rounded up to this, so that every product is made of whole register tiles.
+constexpr int KDA_ALIGN = 16;
+
+inline int kda_padded(int width) { return (width + KDA_ALIGN - 1) / KDA_ALIGN * KDA_ALIGN; }
+
+struct KdaShape {
+    int batch, tokens, heads, width, taps;
+    bool bounded;   // decay lower_bound * sigmoid(exp(A_log) z), else -exp(A_log) softplus(z)
+    float bound;    // lower_bound, negative
+    float l2_eps, norm_eps;
+};
+
+// One [B, T, width] input whose rows may be part of a wider tensor.
+struct KdaRows {
+    const float *data;
+    ptrdiff_t batch, row;  // strides in floats
+};
+
+struct KdaInputs {
+    KdaRows x[3];         // q, k, v before the convolution
+    const float *taps[3];  // [W, taps] of q, k, v
+    KdaRows z, b, gate;
+    const float *dt_bias, *a_log, *norm_weight;  // [W], [H], [K]
+};
+
+// How each head's tokens are cut into chunks: starts [B H, T + 1] (the last entry is T), counts [B H].
+// Inside a chunk no channel's decay, relative to the middle token, leaves float32's comfortable range.
+struct KdaChunks {
+    int32_t *starts, *counts;
+};
+
+struct KdaSaved {
+    float *states;         // [sum of counts, Kp, Kp], state of each chunk at its middle token's decay
+    float *written, *mixed;  // [B, T, W]: beta-weighted corrections written to the state; output before the norm
+};
+
+struct KdaGradients {
+    float *x[3], *z, *b, *gate;  // as the inputs, contiguous
+    float *taps[3], *dt_bias, *a_log, *norm_weight;  // zero on entry
+};
+
+// Fills the chunks and returns their number over all heads.
+int64_t kda_plan(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks);
+
+// out [B, T, W]; saved.states may be null when no gradient is wanted (then written and mixed are not kept).
+void kda_forward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, KdaSaved saved, float *out);
+
+void kda_backward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, KdaSaved saved,
+                  const float *grad_out, KdaGradients grads);
