@@ -9,7 +9,7 @@ import torch
 from gossamer.config import presets
 from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.corpus import Document
+from gossamer.train.document import Document
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.loop import Trainer
 from gossamer.train.plan import two_stages

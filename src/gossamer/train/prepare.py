@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train import corpus, sources, vocab
-from gossamer.train.corpus import Document
+from gossamer.train import corpus, heldout, overlap, sources, vocab
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.dialogue.values import WORDS
+from gossamer.train.document import Document
 from gossamer.train.plan import Plan
 from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
 
-VOCAB_CHARS = 12_000_000
+VOCAB_CHARS = 6_000_000
+"""Of each category."""
+VOCAB_SCHEMAS = 4000
 VOCAB_DIALOGUES = 6000
 HELD_OUT_SEED_OFFSET = 1_000_003
 """Held-out dialogues come from the seed plus this."""
@@ -37,6 +39,8 @@ def prepare(
     if not (folder / "glossary.json").exists():
         documents, manifest = corpus.build(sources.gather(cache, data_dir), seed)
         corpus.save(documents, manifest, folder)
+        heldout.save(documents, folder)
+        (folder / "overlap.json").write_text(json.dumps(overlap.report(documents), indent=2) + "\n")
         entries = glossary(documents)
         tokenizer = _learn(documents, Generator(seed, entries), vocab_size)
         tokenizer.save(folder / "tokenizer")
@@ -76,7 +80,7 @@ def glossary(documents: list[Document]) -> list[tuple[str, str]]:
     wanted = set(WORDS)
     found: dict[str, str] = {}
     for document in documents:
-        if document.category != "prose" or document.held_out:
+        if document.category != "dictionary" or document.held_out:
             continue
         for line in document.text.splitlines():
             head, _, gloss = line.partition("): ")
@@ -88,15 +92,8 @@ def glossary(documents: list[Document]) -> list[tuple[str, str]]:
 
 
 def _learn(documents: list[Document], generator: Generator, vocab_size: int) -> Tokenizer:
-    texts: list[str] = []
-    room = VOCAB_CHARS
-    for document in documents:
-        if document.held_out:
-            continue
-        texts.append(document.text)
-        room -= len(document.text)
-        if room < 0:
-            break
+    training = [d for d in documents if not d.held_out and d.category != "dictionary"]
+    texts = vocab.balanced(training, VOCAB_CHARS) + vocab.schemas(VOCAB_SCHEMAS)
     bytes_only = Tokenizer.bytes_only()
     for index in range(VOCAB_DIALOGUES):
         rendered = generator.dialogue(index).render(bytes_only)

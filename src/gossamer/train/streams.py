@@ -16,7 +16,7 @@ import numpy as np
 
 from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.corpus import Document
+from gossamer.train.document import Document
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.drill import Drills
 
