@@ -221,10 +221,11 @@ float *scratch(std::vector<float> &memory, size_t floats) {
     return memory.data() + ((64 - address % 64) % 64) / 4;
 }
 
-int round_up(int x, int unit) { return (x + unit - 1) / unit * unit; }
+inline int round_up(int x, int unit) { return (x + unit - 1) / unit * unit; }
 
-// The product for one slice of the depth, [m,k] x [k,n].
-void slice(bool trans_a, bool trans_b, int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
+// The product for one slice of the depth, [m,k] x [k,n]; with `lower` only the tiles that reach the diagonal or
+// lie below it.
+void slice(bool lower, bool trans_a, bool trans_b, int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
            ptrdiff_t ldb, float *c, ptrdiff_t ldc, bool accumulate) {
     thread_local std::vector<float> memory_a, memory_b;
     const bool far_a = trans_a ? (ptrdiff_t)k * lda > kNearFloats : (ptrdiff_t)kRows * lda > kNearFloats / 2;
@@ -250,17 +251,18 @@ void slice(bool trans_a, bool trans_b, int m, int n, int k, const float *a, ptrd
                 const bool last = cols - q < kCols;
                 const bool packed = pack_b || last;
                 const float *y = !packed ? own_b + q : pack_b ? packed_b + (ptrdiff_t)q * k : packed_b;
-                panel(layout, rows, std::min(kCols, cols - q), k, pack_a ? packed_a : own_a, lda, y,
-                      packed ? kCols : ldb, c + i * ldc + j + q, ldc, accumulate);
+                const int skip = lower ? std::max(0, j + q - i) / kRows * kRows : 0;
+                if (skip >= rows) break;
+                const float *x = pack_a ? packed_a + (ptrdiff_t)skip * k : own_a + skip * (trans_a ? 1 : lda);
+                panel(layout, rows - skip, std::min(kCols, cols - q), k, x, lda, y, packed ? kCols : ldb,
+                      c + (i + skip) * ldc + j + q, ldc, accumulate);
             }
         }
     }
 }
 
-}  // namespace
-
-void sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
-           float *c, int ldc, bool accumulate) {
+void product(bool lower, bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b,
+             int ldb, float *c, int ldc, bool accumulate) {
     if (m <= 0 || n <= 0) return;
     if (k <= 0) {
         if (accumulate) return;
@@ -270,7 +272,29 @@ void sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int 
     const int slices = (k + kMaxDepth - 1) / kMaxDepth;
     const int depth = round_up((k + slices - 1) / slices, 8);
     for (int p = 0; p < k; p += depth) {
-        slice(trans_a, trans_b, m, n, std::min(depth, k - p), a + (trans_a ? (ptrdiff_t)p * lda : p), lda,
+        slice(lower, trans_a, trans_b, m, n, std::min(depth, k - p), a + (trans_a ? (ptrdiff_t)p * lda : p), lda,
               b + (trans_b ? p : (ptrdiff_t)p * ldb), ldb, c, ldc, accumulate || p > 0);
+    }
+}
+
+}  // namespace
+
+void sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
+           float *c, int ldc, bool accumulate) {
+    product(false, trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc, accumulate);
+}
+
+void symmetric_product(bool trans_a, bool trans_b, int n, int k, const float *a, int lda, const float *b, int ldb,
+                       float *c, int ldc) {
+    constexpr int kSide = 16;
+    product(true, trans_a, trans_b, n, n, k, a, lda, b, ldb, c, ldc, false);
+    for (int i = 0; i < n; i += kSide) {
+        for (int j = 0; j <= i; j += kSide) {
+            for (int q = j; q < std::min(j + kSide, n); ++q) {
+                for (int p = std::max(i, q + 1); p < std::min(i + kSide, n); ++p) {
+                    c[(ptrdiff_t)q * ldc + p] = c[(ptrdiff_t)p * ldc + q];
+                }
+            }
+        }
     }
 }
