@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +12,9 @@ from gossamer.train.dialogue import offer as offering
 from gossamer.train.dialogue import talk
 from gossamer.train.dialogue.offer import Offer, Task
 from gossamer.train.dialogue.talk import Turn
+from gossamer.train.dialogue.values import Draw
 
-Rng = random.Random
+Rng = Draw
 EFFORTS = ("low", "high", "max")
 SYSTEMS = (
     "You are a helpful assistant.",
@@ -62,7 +62,7 @@ class Generator:
 
     def dialogue(self, index: int) -> Dialogue:
         """Dialogue number `index`."""
-        rng = random.Random(f"{self.seed}/{index}")
+        rng = Draw(f"{self.seed}/{index}")
         if self.drill_share and rng.random() < self.drill_share:
             return Dialogue(family="drill", messages=_talk_turns([talk.drill(rng)], None), effort=None)
         effort = rng.choice((*EFFORTS, "max", None))

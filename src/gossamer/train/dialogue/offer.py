@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from gossamer.train.dialogue.tools import CONCEPTS, Concept, invented
+from gossamer.train.dialogue.values import Draw
 
-Rng = random.Random
+Rng = Draw
 DESCRIPTIONS = ("The {}", "Name of the {}", "{} to use", "The {} of the request", "A {}", "Which {}")
 SLOT = re.compile(r"\{(\w+)\}")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from gossamer.train.dialogue import values
 
-Rng = random.Random
+Rng = values.Draw
 
 
 @dataclass(frozen=True, kw_only=True)

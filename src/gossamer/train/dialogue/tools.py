@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gossamer.train.dialogue import values
 
-Rng = random.Random
+Rng = values.Draw
 
 
 @dataclass(frozen=True, kw_only=True)
