@@ -48,6 +48,8 @@ class Trainer:
         data: the rows of each kind, "text" and "dialogue".
         folder: where state and log are kept.
         show: called with each progress line.
+        threads: micro-batches computed side by side.  torch itself should be given one thread: its own pool
+            would only wait, spinning, for cores that these threads use.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Trainer:
         data: Mapping[str, Rows],
         folder: Path,
         show: Callable[[str], None] | None = None,
+        threads: int = 1,
     ):
         self.model = model
         self.plan = plan
@@ -66,7 +69,7 @@ class Trainer:
         self.indexer = {n: p for n, p in model.named_parameters() if ".indexer." in n}
         self.trunk = {n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad}
         self._workers = ThreadPoolExecutor(
-            min(torch.get_num_threads(), plan.batch_rows // plan.micro_rows),
+            min(threads, plan.batch_rows // plan.micro_rows),
             initializer=partial(torch.set_num_threads, 1),
         )
         self.optimizer = MuonAdam(
