@@ -9,8 +9,8 @@ import torch
 from gossamer.config import presets
 from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.document import Document
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.document import Document
 from gossamer.train.loop import Trainer
 from gossamer.train.plan import two_stages
 from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus

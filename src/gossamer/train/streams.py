@@ -15,8 +15,8 @@ import numpy as np
 
 from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.document import Document
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.document import Document
 
 DIALOGUES_PER_ROW = 10
 """How many dialogues are tried for one row before it is padded."""
