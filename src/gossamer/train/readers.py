@@ -12,10 +12,6 @@ from pathlib import Path
 from gossamer.train import strip
 
 R_CHARACTER_VECTOR = 16
-PARAGRAPH_END = re.compile(
-    r'<div [^>]*eID=[^>]*type="x-p"[^>]*>|<(?:lb|/item|/p|/list|/title|/lg|/l)\b[^>]*>'
-)
-DICTD_HEADER = re.compile(r"(?m)^00-database-[^\n]*\n")
 WRAPPED_LINE = 40
 """A line this long that is followed by another one was wrapped there, not ended."""
 
@@ -35,9 +31,12 @@ def sword_blocks(index: Path) -> Iterator[tuple[str, str]]:
 
 def osis_text(markup: str) -> str:
     """Plain text of OSIS XML: paragraphs kept, everything else reduced to its words."""
-    text = strip.html_text(PARAGRAPH_END.sub("<br/><br/>", markup))
-    paragraphs = (re.sub(r"\s+", " ", part).strip() for part in re.split(r"\n\s*\n", text))
-    return strip.tidy("\n\n".join(paragraphs))
+    markup = re.sub(
+        r'<div [^>]*type="x-p"[^>]*>|<(?:lb|/?item|/?p|/?list|/title|/lg|/l)\b[^>]*>', "\n\n", markup
+    )
+    text = strip.html_text(markup)
+    text = "\n\n".join(re.sub(r"[ \t\n]+", " ", part).strip() for part in re.split(r"\n\s*\n", text))
+    return strip.tidy(text)
 
 
 def r_character_vectors(path: Path) -> Iterator[list[str]]:
@@ -78,8 +77,7 @@ def _character_vector(raw: bytes) -> list[str] | None:
 
 def dictd_text(path: Path) -> str:
     """The text of a dictd dictionary (gzip with a random-access table that plain gzip ignores)."""
-    text = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
-    return strip.tidy(DICTD_HEADER.sub("", text))
+    return strip.tidy(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
 
 
 def book_text(raw: str) -> str:

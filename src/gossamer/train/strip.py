@@ -82,7 +82,7 @@ def html_text(markup: str) -> str:
     parser = _HtmlText()
     parser.feed(markup)
     parser.close()
-    return tidy("".join(parser.parts).replace("¶", ""))
+    return tidy("".join(parser.parts))
 
 
 ROLE = re.compile(r":[a-zA-Z:+-]+:`[!~]?([^`<]*?)(?:\s*<[^`>]*>)?`")
