@@ -31,9 +31,11 @@ class FlushDenormals {
 };
 
 // The calling thread's buffers.  Padding stays zero from one use to the next.
-Work &workplace(int width, int taps) {
+Work &workplace(const KdaShape &s) {
     thread_local std::unique_ptr<Work> work;
-    if (!work || work->k != width || work->taps != taps) work = std::make_unique<Work>(width, taps);
+    if (!work || work->k != s.width || work->taps != s.taps || (int)work->heads.size() != s.heads) {
+        work = std::make_unique<Work>(s.width, s.taps, s.heads);
+    }
     return *work;
 }
 
@@ -259,63 +261,77 @@ void prefetch_backward(const KdaShape &s, const Work &w, int start, int len, con
     }
 }
 
-void backward_head(const KdaShape &s, Work &w, const int32_t *starts, int count, const float *kept,
-                   const float *grad, KdaGradients to, int head) {
+// One chunk of the head in turn; the chunk after it has been processed.
+void backward_chunk(const KdaShape &s, Work &w, int start, int len, const float *kept, const float *grad,
+                    const KdaGradients &to) {
     const int kp = w.kp;
-    const ptrdiff_t row = (ptrdiff_t)s.heads * s.width;
-    float *d_a = w.spare;
-    for (float *p : {w.d_last, w.d_bias, w.d_norm, w.enter, d_a}) std::fill_n(p, kp, 0.0f);
-    for (int i = 0; i < 3; ++i) {
-        std::fill_n(w.carry[i], w.taps * kp, 0.0f);
-        std::fill_n(w.d_taps[i], w.taps * kp, 0.0f);
-    }
-    std::fill_n(w.d_state, (size_t)kp * kp, 0.0f);
-    for (int n = count - 1; n >= 0; --n) {
-        const int start = starts[n], len = starts[n + 1] - start;
-        const ptrdiff_t at = start * row;
-        const float *state = kept + n * kda_kept(s.width), *written = state + kp * kp, *mixed = written + C * kp;
-        if (n > 0) {
-            prefetch_backward(s, w, starts[n - 1], start - starts[n - 1], state - kda_kept(s.width), grad, to);
-        }
-        std::copy_n(w.enter, kp, w.pending);
-        load<true>(s, w, start, len);
-        for (int d = 0; d < kp; ++d) w.pending[d] *= w.leave[d];
-        scale_rows(kp, w.d_state, w.pending, w.d_state);
-        norm_backward(s, w, start, len, grad, mixed, to.gate, row);
-        recurrence_backward(w, state, written, len, to.b + (ptrdiff_t)start * s.heads, s.heads);
-        factors_backward(w, len, to.z + at, row, d_a);
-        for (int i = 0; i < 3; ++i) convolve_backward(w, i, start, len, to.x[i] + at, row);
-        // The decay that ends the chunk before acts on the whole state: dL/dG = rows of S dS.
-        for (int d = 0; d < kp; ++d) w.d_last[d] = dot(kp, state + d * kp, w.d_state + d * kp);
-    }
-    for (int d = 0; d < w.k; ++d) {
-        const size_t channel = (size_t)head * w.k + d;
-        to.a_log[head] += d_a[d];
-        to.dt_bias[channel] += w.d_bias[d];
-        to.norm_weight[d] += w.d_norm[d];
+    const ptrdiff_t row = (ptrdiff_t)s.heads * s.width, at = start * row;
+    const float *state = kept, *written = state + kp * kp, *mixed = written + C * kp;
+    std::copy_n(w.enter, kp, w.pending);
+    load<true>(s, w, start, len);
+    for (int d = 0; d < kp; ++d) w.pending[d] *= w.leave[d];
+    scale_rows(kp, w.d_state, w.pending, w.d_state);
+    norm_backward(s, w, start, len, grad, mixed, to.gate, row);
+    recurrence_backward(w, state, written, len, to.b + (ptrdiff_t)start * s.heads, s.heads);
+    factors_backward(w, len, to.z + at, row, w.d_a);
+    for (int i = 0; i < 3; ++i) convolve_backward(w, i, start, len, to.x[i] + at, row);
+    // The decay that ends the chunk before acts on the whole state: dL/dG = rows of S dS.
+    for (int d = 0; d < kp; ++d) w.d_last[d] = dot(kp, state + d * kp, w.d_state + d * kp);
+}
+
+void start_backward(Work &w) {
+    for (const Head &h : w.heads) {
+        for (float *p : {h.d_last, h.d_bias, h.d_norm, h.enter, h.d_a}) std::fill_n(p, w.kp, 0.0f);
         for (int i = 0; i < 3; ++i) {
-            for (int j = 0; j < w.taps; ++j) to.taps[i][channel * w.taps + j] += w.d_taps[i][j * kp + d];
+            std::fill_n(h.carry[i], w.taps * w.kp, 0.0f);
+            std::fill_n(h.d_taps[i], w.taps * w.kp, 0.0f);
+        }
+        std::fill_n(h.d_state, (size_t)w.kp * w.kp, 0.0f);
+    }
+}
+
+// Adds what a row of the batch gathered for the parameters.
+void finish_backward(const Work &w, const KdaGradients &to) {
+    for (size_t n = 0; n < w.heads.size(); ++n) {
+        const Head &h = w.heads[n];
+        for (int d = 0; d < w.k; ++d) {
+            const size_t channel = n * w.k + d;
+            to.a_log[n] += h.d_a[d];
+            to.dt_bias[channel] += h.d_bias[d];
+            to.norm_weight[d] += h.d_norm[d];
+            for (int i = 0; i < 3; ++i) {
+                for (int j = 0; j < w.taps; ++j) to.taps[i][channel * w.taps + j] += h.d_taps[i][j * w.kp + d];
+            }
         }
     }
 }
 
-// The chunks of one head when decays have no useful bound.
-int plan_head(const KdaShape &s, Work &w, int32_t *starts) {
+// The gradients as head `head` of row `row` sees them.
+KdaGradients of_head(const KdaShape &s, KdaGradients to, int row, int head) {
+    const ptrdiff_t at = (ptrdiff_t)row * s.tokens * s.heads * s.width + head * s.width;
+    for (int i = 0; i < 3; ++i) to.x[i] += at;
+    to.z += at, to.gate += at;
+    to.b += (ptrdiff_t)row * s.tokens * s.heads + head;
+    return to;
+}
+
+// The chunks of one row when decays have no useful bound: as long as every channel of every head allows.
+int plan_row(const KdaShape &s, Work &w, int32_t *starts) {
     int count = 0, len = 0;
-    float *sum = w.enter;
-    std::fill_n(sum, w.kp, 0.0f);
+    for (const Head &h : w.heads) std::fill_n(h.enter, w.kp, 0.0f);
     for (int t = 0; t < s.tokens; ++t) {
-        decay_row(s, w.a, w.k, w.z + t * w.z_row, w.bias, w.g, w.slope, w.per_a);
         float lowest = 0.0f;
-#pragma GCC ivdep
-        for (int d = 0; d < w.k; ++d) {
-            sum[d] += w.g[d];
-            lowest = std::min(lowest, sum[d]);
+        for (const Head &h : w.heads) {
+            decay_row(s, h.a, w.k, h.z + t * h.z_row, h.bias, w.g, w.slope, w.per_a);
+            for (int d = 0; d < w.k; ++d) {
+                h.enter[d] += w.g[d];
+                lowest = std::min(lowest, h.enter[d]);
+            }
         }
         if (len == 0 || len == C || lowest < -MAX_EXPONENT) {
             starts[count++] = t;
             len = 0;
-            std::fill_n(sum, w.k, 0.0f);
+            for (const Head &h : w.heads) std::fill_n(h.enter, w.kp, 0.0f);
         }
         ++len;
     }
@@ -327,44 +343,47 @@ int plan_head(const KdaShape &s, Work &w, int32_t *starts) {
 int64_t kda_plan(const KdaShape &s, const KdaInputs &in, KdaChunks chunks) {
     const bool even = s.bounded && -s.bound * (C / 2) <= MAX_EXPONENT;
     int64_t total = 0;
-    for (int head = 0; head < s.batch * s.heads; ++head) {
-        int32_t *starts = chunks.starts + (size_t)head * (s.tokens + 1);
+    for (int row = 0; row < s.batch; ++row) {
+        int32_t *starts = chunks.starts + (size_t)row * (s.tokens + 1);
         int count = 0;
         if (even) {
             for (int t = 0; t < s.tokens; t += C) starts[count++] = t;
         } else {
-            Work &w = workplace(s.width, s.taps);
-            w.enter_head(in, head / s.heads, head % s.heads);
-            count = plan_head(s, w, starts);
+            Work &w = workplace(s);
+            w.enter_row(in, row);
+            count = plan_row(s, w, starts);
         }
         starts[count] = s.tokens;
-        chunks.counts[head] = count;
+        chunks.counts[row] = count;
         total += count;
     }
-    return total;
+    return total * s.heads;
 }
 
 void kda_forward(const KdaShape &s, const KdaInputs &in, KdaChunks chunks, float *kept, float *out) {
     FlushDenormals flush;
-    Work &w = workplace(s.width, s.taps);
-    const ptrdiff_t row = (ptrdiff_t)s.heads * s.width;
-    for (int index = 0; index < s.batch * s.heads; ++index) {
-        const int32_t *starts = chunks.starts + (size_t)index * (s.tokens + 1);
-        float *to = out + (ptrdiff_t)(index / s.heads) * s.tokens * row + (index % s.heads) * s.width;
-        w.enter_head(in, index / s.heads, index % s.heads);
-        std::fill_n(w.state, (size_t)w.kp * w.kp, 0.0f);
-        std::fill_n(w.leave, w.kp, 0.0f);
-        const int count = chunks.counts[index];
+    Work &w = workplace(s);
+    const ptrdiff_t stride = (ptrdiff_t)s.heads * s.width;
+    for (int row = 0; row < s.batch; ++row) {
+        const int32_t *starts = chunks.starts + (size_t)row * (s.tokens + 1);
+        const int count = chunks.counts[row];
+        w.enter_row(in, row);
+        for (const Head &h : w.heads) {
+            std::fill_n(h.state, (size_t)w.kp * w.kp, 0.0f);
+            std::fill_n(h.leave, w.kp, 0.0f);
+        }
         for (int n = 0; n < count; ++n) {
-            const int start = starts[n], len = starts[n + 1] - start;
-            if (n + 1 < count) {
-                prefetch_inputs(w, starts[n + 1], starts[n + 2] - starts[n + 1]);
-                prefetch(to + starts[n + 1] * row, row, starts[n + 2] - starts[n + 1], s.width);
+            const int start = starts[n], end = starts[n + 1], ahead = n + 1 < count ? starts[n + 2] - end : 0;
+            for (int head = 0; head < s.heads; ++head) {
+                float *to = out + (ptrdiff_t)row * s.tokens * stride + head * s.width;
+                float *chunk = kept ? kept : w.spare;
+                w.turn_to(head);
+                prefetch_inputs(w, end, ahead);
+                prefetch(to + end * stride, stride, ahead, s.width);
+                forward_chunk(s, w, start, end - start, chunk);
+                norm_out(s, w, start, end - start, chunk + (w.kp + C) * w.kp, to, stride);
+                if (kept) kept += kda_kept(s.width);
             }
-            float *chunk = kept ? kept : w.spare;
-            forward_chunk(s, w, start, len, chunk);
-            norm_out(s, w, start, len, chunk + (w.kp + C) * w.kp, to, row);
-            if (kept) kept += kda_kept(s.width);
         }
     }
 }
@@ -372,18 +391,24 @@ void kda_forward(const KdaShape &s, const KdaInputs &in, KdaChunks chunks, float
 void kda_backward(const KdaShape &s, const KdaInputs &in, KdaChunks chunks, const float *kept,
                   const float *grad_out, KdaGradients to) {
     FlushDenormals flush;
-    Work &w = workplace(s.width, s.taps);
-    const ptrdiff_t row = (ptrdiff_t)s.heads * s.width;
-    for (int index = 0; index < s.batch * s.heads; ++index) {
-        const int batch = index / s.heads, head = index % s.heads;
-        const ptrdiff_t at = (ptrdiff_t)batch * s.tokens * row + head * s.width;
-        KdaGradients mine = to;
-        for (int i = 0; i < 3; ++i) mine.x[i] += at;
-        mine.z += at, mine.gate += at;
-        mine.b += (ptrdiff_t)batch * s.tokens * s.heads + head;
-        w.enter_head(in, batch, head);
-        backward_head(s, w, chunks.starts + (size_t)index * (s.tokens + 1), chunks.counts[index], kept,
-                      grad_out + at, mine, head);
-        kept += (size_t)chunks.counts[index] * kda_kept(s.width);
+    Work &w = workplace(s);
+    const size_t of_chunk = kda_kept(s.width);
+    for (int row = 0; row < s.batch; ++row) {
+        const int32_t *starts = chunks.starts + (size_t)row * (s.tokens + 1);
+        w.enter_row(in, row);
+        start_backward(w);
+        for (int n = chunks.counts[row] - 1; n >= 0; --n) {
+            const int start = starts[n], before = n > 0 ? starts[n - 1] : 0;
+            for (int head = 0; head < s.heads; ++head) {
+                const float *chunk = kept + ((size_t)n * s.heads + head) * of_chunk;
+                const float *grad = grad_out + ((ptrdiff_t)row * s.tokens * s.heads + head) * s.width;
+                const KdaGradients mine = of_head(s, to, row, head);
+                w.turn_to(head);
+                if (n > 0) prefetch_backward(s, w, before, start - before, chunk - s.heads * of_chunk, grad, mine);
+                backward_chunk(s, w, start, starts[n + 1] - start, chunk, grad, mine);
+            }
+        }
+        finish_backward(w, to);
+        kept += (size_t)chunks.counts[row] * s.heads * of_chunk;
     }
 }

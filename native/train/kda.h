@@ -33,7 +33,7 @@ struct KdaInputs {
     const float *dt_bias, *a_log, *norm_weight;  // [W], [H], [K]
 };
 
-// How each head's tokens are cut into chunks: starts [B H, T + 1] (the last entry is T), counts [B H].
+// How the tokens of each row are cut into chunks: starts [B, T + 1] (count entries, then T) and counts [B].
 // Inside a chunk no channel's decay, relative to the middle token, leaves float32's comfortable range.
 struct KdaChunks {
     int32_t *starts, *counts;
@@ -51,7 +51,7 @@ struct KdaGradients {
 // Fills the chunks and returns their number over all heads.
 int64_t kda_plan(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks);
 
-// out [B, T, W]; kept [sum of counts, kda_kept(K)], or null when no gradient is wanted.
+// out [B, T, W]; kept [sum of counts, H, kda_kept(K)], or null when no gradient is wanted.
 void kda_forward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, float *kept, float *out);
 
 void kda_backward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, const float *kept,

@@ -53,9 +53,9 @@ class Mixer {
     }
 
     int64_t plan(I32 starts, I32 counts) const {
-        const size_t heads = (size_t)shape.batch * shape.heads;
-        if (starts.size() != heads * (shape.tokens + 1) || counts.size() != heads) {
-            refuse("chunks must be starts [B H, T + 1] and counts [B H]");
+        const size_t rows = shape.batch;
+        if (starts.size() != rows * (shape.tokens + 1) || counts.size() != rows) {
+            refuse("chunks must be starts [B, T + 1] and counts [B]");
         }
         return kda_plan(shape, inputs, {starts.data(), counts.data()});
     }
@@ -111,7 +111,7 @@ class Mixer {
     void expect_kept(const I32 &counts, const F32 &kept) const {
         size_t chunks = 0;
         for (size_t i = 0; i < counts.size(); ++i) chunks += counts.data()[i];
-        expect(kept, "kept", chunks * kda_kept(shape.width));
+        expect(kept, "kept", chunks * shape.heads * kda_kept(shape.width));
     }
 };
 

@@ -17,47 +17,63 @@ constexpr int C = KDA_CHUNK;
 // Floats between two buffers: without them buffers would start whole pages apart and share cache sets.
 constexpr size_t GAP = 80;
 
-// Rows are Kp wide; padding channels hold zeros, and so do padding tokens in what enters a product.
-struct Work {
-    int k, kp, taps;
+// What belongs to one head and lasts from chunk to chunk.
+struct Head {
     const float *x[3], *z, *b, *gate;  // first token of this row of the batch, this head's channels
     ptrdiff_t x_row[3], z_row, b_row, gate_row;
-    float a;                                      // exp(A_log)
-    float *taps_of[3], *bias, *norm_weight;       // [taps, Kp], [Kp], [Kp]
-    float *y[3], *y_slope[3];                     // SiLU of the convolution and its derivative [C, Kp]
-    float *g, *slope, *per_a, *grow, *shrink;     // log decay, its derivatives, exp(G), exp(-G) [C, Kp]
-    float *enter, *leave, *sum, *pending;         // decay to the middle from before the chunk, on to its end [Kp]
-    float *left, *right, *right_t;                // [q; k] exp(G) [2C, Kp], k exp(-G) [C, Kp] and transposed
-    float *pairs;                                 // decayed products of q and k rows with k [2C, C], lower
-    float beta[C], inverse_norm[2][C], d_same[C];
-    float *state, *read, *spare, *zeros;          // [Kp, Kp], [2C, Kp], one chunk as it is kept, [Kp]
+    float a;                              // exp(A_log)
+    float *taps_of[3], *bias;             // [taps, Kp], [Kp]
+    float *state, *enter, *leave;         // [Kp, Kp]; decay from before the chunk to its middle, and on to its end [Kp]
     // Backward only; d_state is dL/d(state), and so on.
-    float *d_state, *state_t, *d_out, *d_left, *d_right, *d_pairs, *written_t, *d_last, *d_written;
-    float *d_pre[3], *carry[3], *d_taps[3], *d_bias, *d_norm;
-    std::vector<float> store;
-
-    Work(int width, int num_taps);
-    void enter_head(const KdaInputs &in, int row, int head);
+    float *d_state, *d_last, *d_bias, *d_norm, *d_a;  // [Kp, Kp], [Kp]
+    float *carry[3], *d_taps[3];                      // [taps, Kp]
 };
 
-inline Work::Work(int width, int num_taps) : k(width), kp(kda_padded(width)), taps(num_taps) {
+// One head's chunk: the head in turn and the buffers that heads share.  Rows are Kp wide; padding channels hold
+// zeros, and so do padding tokens in what enters a product.
+struct Work : Head {
+    int k, kp, taps;
+    std::vector<Head> heads;
+    float *norm_weight, *zeros, *sum, *pending;   // [Kp]
+    float *y[3], *y_slope[3];                     // SiLU of the convolution and its derivative [C, Kp]
+    float *g, *slope, *per_a, *grow, *shrink;     // log decay, its derivatives, exp(G), exp(-G) [C, Kp]
+    float *left, *right, *right_t;                // [q; k] exp(G) [2C, Kp], k exp(-G) [C, Kp] and transposed
+    float *pairs;                                 // decayed products of q and k rows with k [2C, C], lower
+    float *read, *spare;                          // [2C, Kp], one chunk as it is kept
+    float *d_pre[3], *state_t, *d_out, *d_left, *d_right, *d_pairs, *written_t, *d_written;
+    float beta[C], inverse_norm[2][C], d_same[C];
+    std::vector<float> store;
+
+    Work(int width, int num_taps, int num_heads);
+    void turn_to(int head) { static_cast<Head &>(*this) = heads[head]; }
+    void enter_row(const KdaInputs &in, int row);
+};
+
+inline Work::Work(int width, int num_taps, int num_heads)
+    : k(width), kp(kda_padded(width)), taps(num_taps), heads(num_heads) {
     const size_t row = kp, chunk = (size_t)C * kp, square = (size_t)kp * kp, ahead = (size_t)taps * kp;
     std::vector<std::pair<float **, size_t>> parts;
     for (int i = 0; i < 3; ++i) {
         for (float **p : {&y[i], &y_slope[i]}) parts.emplace_back(p, chunk);
-        for (float **p : {&taps_of[i], &carry[i], &d_taps[i]}) parts.emplace_back(p, ahead);
         parts.emplace_back(&d_pre[i], chunk + ahead);
     }
-    for (float **p : {&bias, &norm_weight, &enter, &leave, &sum, &pending, &zeros, &d_last, &d_bias, &d_norm}) {
-        parts.emplace_back(p, row);
-    }
+    for (float **p : {&norm_weight, &zeros, &sum, &pending}) parts.emplace_back(p, row);
     for (float **p : {&g, &slope, &per_a, &grow, &shrink, &right, &right_t, &written_t, &d_right, &d_written}) {
         parts.emplace_back(p, chunk);
     }
     for (float **p : {&left, &read, &d_left, &d_out}) parts.emplace_back(p, 2 * chunk);
-    for (float **p : {&state, &d_state, &state_t}) parts.emplace_back(p, square);
     for (float **p : {&pairs, &d_pairs}) parts.emplace_back(p, (size_t)2 * C * C);
+    parts.emplace_back(&state_t, square);
     parts.emplace_back(&spare, kda_kept(width));
+    for (Head &h : heads) {
+        for (float **p : {&h.state, &h.d_state}) parts.emplace_back(p, square);
+        for (float **p : {&h.bias, &h.enter, &h.leave, &h.d_last, &h.d_bias, &h.d_norm, &h.d_a}) {
+            parts.emplace_back(p, row);
+        }
+        for (int i = 0; i < 3; ++i) {
+            for (float **p : {&h.taps_of[i], &h.carry[i], &h.d_taps[i]}) parts.emplace_back(p, ahead);
+        }
+    }
     size_t total = 16;
     for (auto &part : parts) total += part.second + GAP;
     store.assign(total, 0.0f);
@@ -69,23 +85,25 @@ inline Work::Work(int width, int num_taps) : k(width), kp(kda_padded(width)), ta
     }
 }
 
-inline void Work::enter_head(const KdaInputs &in, int row, int head) {
-    const size_t at = (size_t)head * k;
-    for (int i = 0; i < 3; ++i) {
-        x[i] = in.x[i].data + row * in.x[i].batch + at;
-        x_row[i] = in.x[i].row;
-#pragma GCC ivdep
-        for (int d = 0; d < k; ++d) {
-            for (int j = 0; j < taps; ++j) taps_of[i][j * kp + d] = in.taps[i][(at + d) * taps + j];
-        }
-    }
-    z = in.z.data + row * in.z.batch + at;
-    gate = in.gate.data + row * in.gate.batch + at;
-    b = in.b.data + row * in.b.batch + head;
-    z_row = in.z.row, gate_row = in.gate.row, b_row = in.b.row;
-    a = std::exp(in.a_log[head]);
-    std::copy_n(in.dt_bias + at, k, bias);
+inline void Work::enter_row(const KdaInputs &in, int row) {
     std::copy_n(in.norm_weight, k, norm_weight);
+    for (size_t n = 0; n < heads.size(); ++n) {
+        Head &h = heads[n];
+        const size_t at = n * k;
+        for (int i = 0; i < 3; ++i) {
+            h.x[i] = in.x[i].data + row * in.x[i].batch + at;
+            h.x_row[i] = in.x[i].row;
+            for (int d = 0; d < k; ++d) {
+                for (int j = 0; j < taps; ++j) h.taps_of[i][j * kp + d] = in.taps[i][(at + d) * taps + j];
+            }
+        }
+        h.z = in.z.data + row * in.z.batch + at;
+        h.gate = in.gate.data + row * in.gate.batch + at;
+        h.b = in.b.data + row * in.b.batch + n;
+        h.z_row = in.z.row, h.gate_row = in.gate.row, h.b_row = in.b.row;
+        h.a = std::exp(in.a_log[n]);
+        std::copy_n(in.dt_bias + at, k, h.bias);
+    }
 }
 
 // One row of the convolution's sum; source[j] belongs to tap j, whose weights are weight + j * ldw.

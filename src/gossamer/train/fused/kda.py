@@ -83,8 +83,8 @@ class _Mixer(torch.autograd.Function):
         batch, tokens, width = q.shape
         native = _kernels()
         mixer = native.KdaMixer(*inputs, lower_bound, l2_eps, norm_eps)
-        starts = torch.empty(batch * b.shape[-1], tokens + 1, dtype=torch.int32)
-        counts = torch.empty(batch * b.shape[-1], dtype=torch.int32)
+        starts = torch.empty(batch, tokens + 1, dtype=torch.int32)
+        counts = torch.empty(batch, dtype=torch.int32)
         num_chunks = mixer.plan(starts, counts)
         out = torch.empty(batch, tokens, width)
         if not (graded and any(ctx.needs_input_grad)):
