@@ -83,17 +83,16 @@ class _Mixer(torch.autograd.Function):
         batch, tokens, width = q.shape
         native = _kernels()
         mixer = native.KdaMixer(*inputs, lower_bound, l2_eps, norm_eps)
-        starts = torch.empty(batch * b.shape[-1], tokens + 1, dtype=torch.int32)
-        counts = torch.empty(batch * b.shape[-1], dtype=torch.int32)
+        starts = torch.empty(batch, tokens + 1, dtype=torch.int32)
+        counts = torch.empty(batch, dtype=torch.int32)
         num_chunks = mixer.plan(starts, counts)
         out = torch.empty(batch, tokens, width)
         if not (graded and any(ctx.needs_input_grad)):
-            mixer.forward(starts, counts, out, None, None, None)
+            mixer.forward(starts, counts, out, None)
             return out
-        padded = native.kda_padded(width // b.shape[-1])
-        saved = torch.empty(num_chunks, padded, padded), torch.empty_like(out), torch.empty_like(out)
-        mixer.forward(starts, counts, out, *saved)
-        ctx.mixer, ctx.kept = mixer, (starts, counts, *saved)
+        kept = torch.empty(num_chunks, native.kda_kept(width // b.shape[-1]))
+        mixer.forward(starts, counts, out, kept)
+        ctx.mixer, ctx.kept = mixer, (starts, counts, kept)
         ctx.shapes = [x.shape for x in inputs]
         return out
 
