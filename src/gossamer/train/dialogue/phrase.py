@@ -1,0 +1,456 @@
+"""How a user asks: one call said in one of many forms, every value still written out in the request."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.train.dialogue import values
+from gossamer.train.dialogue.schema import Parameter, Tool, spoken
+from gossamer.train.dialogue.values import Draw
+
+Items = list[tuple[Parameter, Any]]
+
+BARE = re.compile(r"[\w@./:+#-]*[\w/](?: [\w@./:+#-]*[\w/]){0,4}")
+QUOTES = ('""', "''", "``", "“”", "«»", "「」", "[]", "<>")
+BOOLEANS = (
+    ("true", "false"),
+    ("yes", "no"),
+    ("on", "off"),
+    ("enabled", "disabled"),
+    ("True", "False"),
+    ("y", "n"),
+)
+NUMBER_WORDS = values.listed("zero one two three four five six seven eight nine ten eleven twelve")
+OPENINGS = (
+    "Please ",
+    "please ",
+    "Can you ",
+    "Could you ",
+    "I need you to ",
+    "I want to ",
+    "I would like to ",
+    "Now ",
+    "Hi, ",
+    "Hey, ",
+    "Time to ",
+    "We have to ",
+    "Let's ",
+    "Go and ",
+    "Quickly ",
+    "Kindly ",
+    "You should ",
+    "My task for you: ",
+    "It is time to ",
+    "Would you ",
+)
+CLOSINGS = (
+    "",
+    "",
+    "",
+    "",
+    " Thanks!",
+    " Thank you.",
+    " please",
+    " That is all.",
+    " It is urgent.",
+    " Cheers",
+    " OK?",
+)
+NOISE = (
+    "The {a} is {b} today.", "I was busy with the {a}.", "Never mind the {a} {b}.", "{n} asked me about the {a}.",
+    "We talked about {a} and {b}.", "My {a} is {b} again.", "There are {i} {a}s here.", "I like {a}.",
+    "({a} {b} is closed.)", "{n} is away until {d}.", "Forget what I said about the {a}.", "Hello!",
+)  # fmt: skip
+
+
+class Reference(str):
+    """Words that stand for a value told elsewhere, such as "the number it returned"."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """What stays the same within one request."""
+
+    quotes: str
+    """Empty: quote only what needs it."""
+    label: str
+    """name, words or about."""
+    booleans: tuple[str, str]
+    lists: str
+    objects: str
+    number_words: bool
+
+
+def style(rng: Draw) -> Style:
+    """Choose one."""
+    return Style(
+        quotes=""
+        if rng.random() < 0.5
+        else rng.choice(QUOTES[:6])
+        if rng.random() < 0.4
+        else rng.choice(QUOTES[:3]),
+        label=rng.choice(("name", "words", "words", "about")),
+        booleans=rng.choice(BOOLEANS),
+        lists=rng.choice(("json", "and", "commas", "plus", "spaces")),
+        objects=rng.choice(("json", "equals", "colons", "is")),
+        number_words=rng.random() < 0.04,
+    )
+
+
+def label(p: Parameter, how: Style) -> str:
+    """How the request calls an argument."""
+    if how.label == "name":
+        return p.name
+    if how.label == "about" and p.about:
+        made = p.about.rstrip(".")
+        return made[4:] if made[:4] in ("The ", "the ") else made[:1].lower() + made[1:]
+    return p.said[0]
+
+
+def said(value: Any, how: Style, *, alone: bool = False) -> str:
+    """A value as the request writes it.
+
+    Args:
+        value: the JSON value.
+        how: style of the request.
+        alone: nothing follows on the line, so a string needs no quotes.
+    """
+    if isinstance(value, Reference):
+        return str(value)
+    if isinstance(value, str):
+        return value if alone and not how.quotes else _quoted(value, how)
+    if isinstance(value, bool):
+        return how.booleans[0 if value else 1]
+    if isinstance(value, list):
+        return _listed(value, how)
+    if isinstance(value, dict):
+        return _mapped(value, how)
+    if how.number_words and isinstance(value, int) and 0 <= value <= 12:
+        return NUMBER_WORDS[value]
+    return json.dumps(value)
+
+
+def _quoted(value: str, how: Style) -> str:
+    if not how.quotes and BARE.fullmatch(value):
+        return value
+    for pair in (how.quotes, *QUOTES):
+        if pair and pair[0] not in value and pair[1] not in value:
+            return pair[0] + value + pair[1]
+    return f"\n{value}\n"
+
+
+def _listed(value: list, how: Style) -> str:
+    parts = [item if isinstance(item, str) else json.dumps(item) for item in value]
+    plain = all(BARE.fullmatch(part) for part in parts)
+    if how.lists == "json" or not plain:
+        return json.dumps(value, ensure_ascii=False)
+    if how.lists == "and" and len(parts) > 1:
+        return ", ".join(parts[:-1]) + " and " + parts[-1]
+    if how.lists == "plus":
+        return " + ".join(parts)
+    if how.lists == "spaces" and not any(" " in part for part in parts):
+        return "(" + " ".join(parts) + ")"
+    return ", ".join(parts)
+
+
+def _mapped(value: dict, how: Style) -> str:
+    if how.objects == "json":
+        return json.dumps(value, ensure_ascii=False)
+    joint = {"equals": "=", "colons": ": ", "is": " is "}[how.objects]
+    between = {"equals": ", ", "colons": "; ", "is": " and "}[how.objects]
+    return between.join([f"{key}{joint}{spoken(item)}" for key, item in value.items()])
+
+
+def fragment(rng: Draw, p: Parameter, value: Any, how: Style) -> str:
+    """An argument as part of a sentence."""
+    name = label(p, how)
+    if isinstance(value, bool):
+        if rng.random() < 0.4:
+            return f"{rng.choice(('with', 'and with') if value else ('without', 'with no'))} {name}"
+        return rng.choice(
+            (f"{name} {said(value, how)}", f"with {name}: {said(value, how)}", f"{name} = {said(value, how)}")
+        )
+    if isinstance(value, list | dict) or not p.forms:
+        return f"{rng.choice(('with', 'with the', 'using', 'for the'))} {name} {said(value, how)}"
+    return rng.choice(p.forms).replace("{l}", name).replace("{v}", said(value, how))
+
+
+def joined(rng: Draw, parts: list[str]) -> str:
+    """Parts of a sentence, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    kind = rng.random()
+    if kind < 0.3:
+        return ", ".join(parts[:-1]) + " and " + parts[-1]
+    return (" " if kind < 0.5 else ", " if kind < 0.8 else " and ").join(parts)
+
+
+def imperative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """One order with the arguments as its parts."""
+    parts = [fragment(rng, p, v, how) for p, v in items]
+    head = _opened(rng, tool.wish) if rng.random() < 0.6 else _capital(tool.wish)
+    return f"{head} {joined(rng, parts)}{rng.choice('.!.')}"
+
+
+def question(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """The same as a question."""
+    start = rng.choice(
+        ("Can you {}", "Could you {}", "Would you {}", "Is it possible to {}", "How about we {}", "Will you {}",
+         "May I ask you to {}", "Can someone {}", "Why don't you {}", "Do you think you can {}")
+    )  # fmt: skip
+    return (
+        start.replace("{}", tool.wish) + " " + joined(rng, [fragment(rng, p, v, how) for p, v in items]) + "?"
+    )
+
+
+def block(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """Lines of keys and values."""
+    head = rng.choice(
+        (_capital(tool.wish), tool.name, f"Tool: {tool.name}", f"{tool.wish}:", f"Task: {tool.wish}")
+    )
+    joint = rng.choice((": ", " = ", "=", " -> ", " - ", "\t"))
+    lines = [f"{label(p, how)}{joint}{said(v, how, alone=True)}" for p, v in items]
+    return "\n".join([head, *lines] if rng.random() < 0.75 else [*lines, head])
+
+
+def bullets(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """A list, numbered or with marks."""
+    mark = rng.choice(("- ", "* ", "• ", "{i}. ", "{i}) "))
+    form = rng.choice(
+        ("{l}: {v}", "{l} = {v}", "{v} ({l})", "the {l} is {v}", "{l} should be {v}", "{l}\n  {v}")
+    )
+    lines = []
+    for number, (p, v) in enumerate(items, start=1):
+        shown = said(v, how, alone=form.endswith("{v}"))
+        lines.append(
+            mark.replace("{i}", str(number)) + form.replace("{l}", label(p, how)).replace("{v}", shown)
+        )
+    head = rng.choice(("{}:", "{} with", "{}. Details:", "{} like this:", "{}\n")).replace(
+        "{}", _opened(rng, tool.wish)
+    )
+    return "\n".join([head, *lines])
+
+
+def narrative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """A few sentences, one argument each."""
+    forms = ("The {l} is {v}.", "{l} should be {v}.", "Use {v} as {l}.", "For {l} take {v}.", "Set {l} to {v}.",
+             "Its {l} must be {v}.", "I chose {v} for the {l}.", "Make the {l} {v}.", "As for {l}: {v}.", "{v} is the {l}.")  # fmt: skip
+    told = [
+        _capital(rng.choice(forms).replace("{l}", label(p, how)).replace("{v}", said(v, how)))
+        for p, v in items
+    ]
+    goal = rng.choice(("I have to {}.", "My plan is to {}.", "Somebody must {}.", "We want to {}.", "You are going to {}.",
+                       "It would be good to {}.", "The next thing to do: {}.")).replace("{}", tool.wish)  # fmt: skip
+    told.insert(0 if rng.random() < 0.6 else len(told), goal)
+    return " ".join(told)
+
+
+def named(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """The tool by its name, then the arguments."""
+    pair = rng.choice(
+        ("{l} {v}", "{l} = {v}", "{l}: {v}", "{l} set to {v}", "{v} as {l}", "{l}={v}", "{v} for {l}")
+    )
+    pairs = joined(rng, [pair.replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items])
+    head = rng.choice(("Use {} with", "Call {} with", "Run {}:", "{}:", "I need {} with", "{},", "Please use {} and pass",
+                       "Invoke {},", "Try the tool {} with", "With {} please:", "Make a call to {} where"))  # fmt: skip
+    return f"{head.replace('{}', tool.name)} {pairs}{rng.choice(('.', '', '.'))}"
+
+
+def code(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """A function call or a command line."""
+    kind = rng.random()
+    if kind < 0.4:
+        inside = ", ".join([f"{p.name}={json.dumps(v, ensure_ascii=False)}" for p, v in items])
+        return rng.choice(("{}", "Do {}", "Run `{}`", "execute {} now")).replace(
+            "{}", f"{tool.name}({inside})"
+        )
+    dash = rng.choice(("--", "--", "-", "/", ""))
+    joint = rng.choice((" ", "=", "=")) if dash else "="
+    parts = [f"{dash}{p.name}{joint}{json.dumps(v, ensure_ascii=False)}" for p, v in items]
+    return rng.choice(("", "$ ", "/", "> ", "please run: ")) + " ".join([tool.name, *parts])
+
+
+def dumped(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """JSON or something like it."""
+    given = {p.name: v for p, v in items}
+    kind = rng.random()
+    made: Any = given
+    if kind < 0.3:
+        made = {
+            rng.choice(("tool", "do", "action", "name")): tool.name,
+            rng.choice(("args", "with", "input")): given,
+        }
+    elif kind < 0.45:
+        made = {rng.choice(("tool", "do", "action", "task")): tool.wish, **given}
+    text = json.dumps(made, ensure_ascii=False, indent=rng.choice((None, None, None, 1)))
+    if rng.random() < 0.2:
+        text = "{" + ", ".join([f"{k}: {json.dumps(v, ensure_ascii=False)}" for k, v in given.items()]) + "}"
+        made = given
+    if made is not given:
+        return text
+    return rng.choice(("{w}: {t}", "{n} {t}", "{t}\n{w} with this", "Data: {t}. {c}.", "{c} from this JSON:\n{t}")).replace(
+        "{w}", tool.wish).replace("{n}", tool.name).replace("{c}", _capital(tool.wish)).replace("{t}", text)  # fmt: skip
+
+
+def values_first(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """Values before what they are for."""
+    form = rng.choice(
+        (
+            "{v} is the {l}",
+            "{v} ({l})",
+            "{v} for {l}",
+            "{v} as the {l}",
+            "Take {v} as {l}",
+            "{v}: {l}",
+            "{v} = {l}",
+        )
+    )
+    pairs = [form.replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items]
+    goal = rng.choice(
+        ("{}", "now {}", "with that, {}", "that is how to {}", "please {}", "and {} with these")
+    )
+    return f"{joined(rng, pairs)}{rng.choice(('. ', '; ', ' - ', ', '))}{goal.replace('{}', tool.wish)}."
+
+
+def telegram(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """As few words as possible."""
+    joint = rng.choice((" ", ", ", " / ", " | ", "; ", " - "))
+    parts = [f"{label(p, how)} {said(v, how)}" for p, v in items]
+    if len(items) == 1 and isinstance(items[0][1], str):
+        parts = [said(items[0][1], how)]
+    head = tool.wish.replace(" the ", " ", 1) if rng.random() < 0.7 else tool.name
+    return joint.join([head, *parts] if rng.random() < 0.85 else [*parts, head])
+
+
+def table(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """Rows of a table, or a form to fill in."""
+    rows = [(label(p, how), said(v, how, alone=True)) for p, v in items]
+    kind = rng.random()
+    if kind < 0.4:
+        lines = [f"| {a} | {b} |" for a, b in rows]
+    elif kind < 0.7:
+        lines = [f"[{a}] {b}" for a, b in rows]
+    else:
+        lines = [f"<{a}>{b}</{a}>" for a, b in rows]
+    return "\n".join([_capital(tool.wish) + rng.choice((":", "", ".")), *lines])
+
+
+def letter(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """A note with a greeting and a name below."""
+    body = rng.choice((imperative, narrative, values_first, question))(rng, tool, items, how)
+    top = rng.choice(("Dear helper,", "Hello,", "Hi there,", "To whom it may concern:", "Good morning,"))
+    return f"{top}\n{body}\n{rng.choice(('Regards', 'Best', 'Thanks', 'Yours'))}, {values.person(rng)}"
+
+
+def quiz(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """Questions with answers, or what somebody said."""
+    kind = rng.random()
+    if kind < 0.5:
+        told = " ".join([f"{_capital(label(p, how))}? {_capital(said(v, how))}." if isinstance(v, bool)
+                         else f"{_capital(label(p, how))}? {said(v, how)}." for p, v in items])  # fmt: skip
+        return f"{_capital(tool.wish)}. {told}"
+    who = values.person(rng)
+    parts = joined(rng, [f"{label(p, how)} {said(v, how)}" for p, v in items])
+    return rng.choice((f"{who} wants to {tool.wish}, {parts}.", f"{who} said: {tool.wish}, {parts}.",
+                       f"For {who}: {tool.wish}, {parts}.", f"{who} needs someone to {tool.wish}: {parts}"))  # fmt: skip
+
+
+Family = Callable[[Draw, Tool, Items, Style], str]
+FAMILIES: tuple[tuple[str, Family, int], ...] = (
+    ("imperative", imperative, 7),
+    ("question", question, 4),
+    ("block", block, 2),
+    ("bullets", bullets, 2),
+    ("narrative", narrative, 4),
+    ("named", named, 4),
+    ("code", code, 1),
+    ("dumped", dumped, 1),
+    ("values first", values_first, 3),
+    ("telegram", telegram, 3),
+    ("table", table, 1),
+    ("letter", letter, 1),
+    ("quiz", quiz, 2),
+)
+_DECK = tuple((name, family) for name, family, weight in FAMILIES for _ in range(weight))
+SENTENCES = frozenset(("imperative", "question", "narrative", "named", "values first", "quiz"))
+"""Families that words around them do not disturb."""
+_SPOKEN = tuple(entry for entry in _DECK if entry[0] in SENTENCES or entry[0] == "telegram")
+
+
+def request(rng: Draw, tool: Tool, given: dict[str, Any]) -> tuple[str, str]:
+    """Ask for a call.
+
+    Args:
+        rng: source of all choices.
+        tool: the tool meant.
+        given: argument name -> value, or a reference to one; every one of them is told.
+
+    Returns:
+        The name of the family and the request.
+    """
+    items = [(tool.parameter(name), value) for name, value in given.items()]
+    rng.shuffle(items)
+    pointing = any(isinstance(value, Reference) for value in given.values())
+    name, family = rng.choice(_SPOKEN if pointing else _DECK)
+    how = style(rng)
+    made = family(rng, tool, items, how)
+    if name in SENTENCES:
+        if rng.random() < 0.04 * rng.difficulty and not pointing:
+            made = _corrected(rng, made, items, how)
+        made = _surrounded(rng, made)
+    return name, made
+
+
+def _corrected(rng: Draw, made: str, items: Items, how: Style) -> str:
+    """A wrong value first, taken back in the next sentence."""
+    p, right = rng.choice(items)
+    if isinstance(right, bool):
+        return made
+    wrong = p.make(rng)
+    right_said, wrong_said = said(right, how), said(wrong, how)
+    if made.count(right_said) != 1 or right_said in wrong_said or wrong_said in made:
+        return made
+    form = rng.choice(
+        (
+            "No, {l} {v}.",
+            "Sorry, I meant {v} as {l}.",
+            "Correction: {l} is {v}.",
+            "Wait, {v} for {l}, not {w}.",
+        )
+    )
+    fixed = form.replace("{l}", label(p, how)).replace("{w}", wrong_said).replace("{v}", right_said)
+    return f"{made.replace(right_said, wrong_said)} {fixed}"
+
+
+def _surrounded(rng: Draw, made: str) -> str:
+    if rng.random() < 0.2 * rng.difficulty:
+        made = f"{noise(rng)} {made}"
+    if rng.random() < 0.08 * rng.difficulty:
+        made = f"{made} {noise(rng)}"
+    return made + rng.choice(CLOSINGS)
+
+
+def noise(rng: Draw) -> str:
+    """A sentence that has nothing to do with the request."""
+    return (
+        rng.choice(NOISE)
+        .replace("{a}", values.word(rng))
+        .replace("{b}", values.word(rng))
+        .replace("{n}", values.person(rng))
+        .replace("{i}", str(rng.randint(2, 99)))
+        .replace("{d}", values.date(rng))
+    )
+
+
+def _opened(rng: Draw, wish: str) -> str:
+    return rng.choice(OPENINGS) + wish
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
