@@ -43,7 +43,7 @@ def eval_nano(
     `gossamer eval-nano --seed 7 --words /usr/share/dict/words --json > exam.json`
 
     Args:
-        model: nano (bundled), or a model folder with its tokenizer.
+        model: nano (bundled), debug (random weights, to try the plumbing), or a model folder.
         seed: Of the questions.
         words: A text file whose words (4 to 14 Latin letters) are half of the words used; default: all
             are invented.
@@ -86,17 +86,21 @@ def _load(model: str, threads: int) -> tuple[Transformer, Tokenizer]:
     """The network in float32 with its experts decoded once, and its tokenizer."""
     import torch
 
+    from gossamer.config import presets
     from gossamer.exam.errors import ExamError
     from gossamer.model.load import load
+    from gossamer.model.transformer import Transformer
     from gossamer.server.load import BUNDLED
     from gossamer.text.tokenizer import Tokenizer
 
     if threads < 1:
         raise ExamError(f"threads must be at least 1, got {threads}")
     torch.set_num_threads(threads)
+    if model == "debug":
+        return Transformer(presets.load("debug")).eval(), Tokenizer.bytes_only()
     folder = BUNDLED / "nano" if model == "nano" else Path(model)
     if not (folder / "config.json").is_file():
-        raise ExamError(f"no model {model!r}: give nano or a folder that holds config.json")
+        raise ExamError(f"no model {model!r}: give nano, debug or a folder that holds config.json")
     return load(folder, experts="dense"), Tokenizer.load(folder)
 
 

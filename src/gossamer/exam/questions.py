@@ -251,7 +251,7 @@ def _second(draw: _Draw) -> Question:
             "content": "That is done.",
         }
         messages = [_user(opening), *history, done, _user(follow)]
-    tools = draw.offer([first, second], 2 + rng.randrange(4))
+    tools = draw.offer([first, second], 2 + rng.randrange(3))
     return draw.question("second", variant, tools, phrasing=draw.phrasing, messages=messages, wanted=second)
 
 

@@ -13,7 +13,7 @@ MIN_WORDS = 50
 _WORD = re.compile(r"[A-Za-z]{4,14}")
 ONSETS = ("b", "br", "d", "dr", "f", "g", "gl", "h", "j", "k", "l", "m", "n", "p", "pl", "q", "r", "s", "sk")
 MORE_ONSETS = ("sm", "t", "tr", "v", "vl", "w", "y", "z", "zh")
-VOWELS = ("a", "e", "i", "o", "u", "ae", "io", "oo", "y")
+VOWELS = ("a", "e", "i", "o", "u", "a", "e", "o", "y")
 CODAS = ("", "", "b", "ck", "d", "ft", "l", "lm", "m", "n", "nt", "p", "r", "rk", "sh", "st", "x", "zz")
 
 
