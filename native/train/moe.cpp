@@ -41,7 +41,7 @@ void experts_forward(const float *z, const float *weights, const float *w1, cons
         gather(z, own, rows, s, x);
         sgemm(false, true, (int)rows, in, zw, x, zw, w1 + at, zw, g, in, false);
         sgemm(false, true, (int)rows, in, zw, x, zw, w3 + at, zw, u, in, false);
-        situ_forward(g, u, hidden, rows * in, beta, linear_beta);
+        situ_forward(rows, in, in, g, u, beta, linear_beta, hidden);
         sgemm(false, true, (int)rows, zw, in, hidden, in, w2 + at, in, out, zw, false);
         for (long r = 0; r < rows; ++r) {
             const float weight = weights[own[r]];
@@ -73,7 +73,7 @@ void experts_backward(const float *z, const float *weights, const float *w1, con
         float *d = scratch(rows * in, 3), *dg = scratch(rows * in, 4), *du = scratch(rows * in, 5);
         gather(z, own, rows, s, x);
         gather(dy, own, rows, s, gy);
-        situ_forward(g, u, hidden, rows * in, beta, linear_beta);
+        situ_forward(rows, in, in, g, u, beta, linear_beta, hidden);
         sgemm(false, false, (int)rows, in, zw, gy, zw, w2 + at, in, d, in, false);
         for (long r = 0; r < rows; ++r) {
             const float weight = weights[own[r]];
@@ -90,7 +90,7 @@ void experts_backward(const float *z, const float *weights, const float *w1, con
             for (int k = 0; k < zw; ++k) gy[r * zw + k] *= weight;
         }
         sgemm(true, false, zw, in, (int)rows, gy, zw, hidden, in, dw2 + at, in, false);
-        situ_backward(g, u, d, dg, du, rows * in, beta, linear_beta);
+        situ_backward(rows, in, in, d, g, u, beta, linear_beta, dg, du);
         sgemm(true, false, in, zw, (int)rows, dg, in, x, zw, dw1 + at, zw, false);
         sgemm(true, false, in, zw, (int)rows, du, in, x, zw, dw3 + at, zw, false);
         float *dx = gy;
