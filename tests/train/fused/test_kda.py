@@ -95,7 +95,9 @@ def test_memory_lengths(shift: float, bound: float | None) -> None:
     compare(inputs(7, 70, z_shift=shift), bound)
 
 
-@pytest.mark.parametrize(("heads", "width", "taps"), [(1, 64, 4), (3, 20, 4), (2, 8, 3), (1, 33, 1), (2, 48, 6)])
+@pytest.mark.parametrize(
+    ("heads", "width", "taps"), [(1, 64, 4), (3, 20, 4), (2, 8, 3), (1, 33, 1), (2, 48, 6)]
+)
 def test_widths(heads: int, width: int, taps: int) -> None:
     compare(inputs(3, 50, heads=heads, width=width, taps=taps), -5.0)
 
@@ -111,3 +113,28 @@ def test_repeated_keys() -> None:
     x["k"] = x["k"][:, :1].repeat(1, 64, 1)
     x["b"] = x["b"] + 6.0
     compare(x, -5.0, 1e-4)
+
+
+def test_slices_of_a_joint_projection() -> None:
+    """Inputs whose rows lie in one wider tensor are read in place."""
+    x = inputs(6, 37, batch=2)
+    options: dict[str, Any] = {"num_heads": 2, "lower_bound": -5.0, **EPS}
+    apart = fused.kda_mixer(**x, **options)
+    names = ("q", "k", "v", "z", "gate", "b")
+    joint = torch.cat([x[n] for n in names], -1).requires_grad_()
+    parts = dict(zip(names, joint.split([x[n].shape[-1] for n in names], -1), strict=True))
+    together = fused.kda_mixer(**{**x, **parts}, **options)
+    assert torch.equal(apart, together)
+    together.sum().backward()
+    assert joint.grad is not None
+    assert joint.grad.abs().sum(0).sum(0).min() > 0
+
+
+def test_refusals() -> None:
+    x = inputs(8, 5)
+    with pytest.raises(ValueError, match="num_heads = 3"):
+        fused.kda_mixer(**x, num_heads=3, lower_bound=-5.0, **EPS)
+    with pytest.raises(ValueError, match="lower_bound must be negative"):
+        fused.kda_mixer(**x, num_heads=2, lower_bound=5.0, **EPS)
+    with pytest.raises(ValueError, match="k must be"):
+        fused.kda_mixer(**{**x, "k": x["k"][:, 1:]}, num_heads=2, lower_bound=-5.0, **EPS)
