@@ -18,7 +18,8 @@ constexpr int MAX_TAPS = 64;
 
 void expect(const F32 &x, const char *name, size_t size) {
     if (x.size() != size) {
-        refuse(std::string(name) + " has " + std::to_string(x.size()) + " elements, expected " + std::to_string(size));
+        refuse(std::string(name) + " has " + std::to_string(x.size()) + " elements, expected " +
+               std::to_string(size));
     }
 }
 

@@ -23,7 +23,8 @@ struct Head {
     ptrdiff_t x_row[3], z_row, b_row, gate_row;
     float a;                              // exp(A_log)
     float *taps_of[3], *bias;             // [taps, Kp], [Kp]
-    float *state, *enter, *leave;         // [Kp, Kp]; decay from before the chunk to its middle, and on to its end [Kp]
+    float *state;                         // [Kp, Kp]
+    float *enter, *leave;                 // decay from before the chunk to its middle, and on to its end [Kp]
     // Backward only; d_state is dL/d(state), and so on.
     float *d_state, *d_last, *d_bias, *d_norm, *d_a;  // [Kp, Kp], [Kp]
     float *carry[3], *d_taps[3];                      // [taps, Kp]
@@ -107,7 +108,8 @@ inline void Work::enter_row(const KdaInputs &in, int row) {
 }
 
 // One row of the convolution's sum; source[j] belongs to tap j, whose weights are weight + j * ldw.
-inline void convolve_row(int n, int taps, const float *const *source, const float *weight, int ldw, float *__restrict to) {
+inline void convolve_row(int n, int taps, const float *const *source, const float *weight, int ldw,
+                         float *__restrict to) {
     if (taps == 4) {
         const float *x0 = source[0], *x1 = source[1], *x2 = source[2], *x3 = source[3];
         const float *w0 = weight, *w1 = w0 + ldw, *w2 = w1 + ldw, *w3 = w2 + ldw;

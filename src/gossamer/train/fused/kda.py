@@ -39,8 +39,9 @@ def kda_mixer(
 ) -> Tensor:
     """What `gossamer.model.kda.KimiDeltaAttention` computes between its projections, from an empty state.
 
-    Short convolution with SiLU, L2 norm of q and k, decay, delta rule, head norm and output gate.  All tensors
-    are float32 on the CPU; the wide inputs may be slices of one wider tensor.
+    Short convolution with SiLU, L2 norm of q and k, decay, delta rule, head norm and output gate.  All
+    tensors are float32 on the CPU; the wide inputs may be slices of one wider tensor.  README.md of
+    `gossamer.ops.kda` derives the chunked form.
 
     Args:
         q: [B, T, W], the projection before the convolution.
