@@ -167,7 +167,9 @@ inline void decay_row(const KdaShape &s, float a, int n, const float *z, const f
 #pragma GCC ivdep
         for (int d = 0; d < n; ++d) {
             // 1 - sigmoid as fading * sg: the difference itself would lose the digits of a saturated gate.
-            const float zb = z[d] + bias[d], fading = fast_exp(-a * zb), sg = 1.0f / (1.0f + fading);
+            // Kept below the overflow of exp: infinity times a gate of zero would be no number.
+            const float zb = z[d] + bias[d], fading = fast_exp(std::min(-a * zb, 80.0f));
+            const float sg = 1.0f / (1.0f + fading);
             const float by_z = bound * a * sg * (fading * sg);
             g[d] = bound * sg;
             slope[d] = by_z;

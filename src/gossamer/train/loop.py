@@ -119,14 +119,11 @@ class Trainer:
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
         record, loads = self._gradients(phase, batch, with_kl)
-        if not math.isfinite(record["loss"]):
-            raise TrainError(
-                f"step {p.step}: the loss is {record['loss']}; lower the rates in the plan and call again, "
-                "the last saved state is kept"
-            )
+        self._check(record, "loss")
         if phase.trains != "indexer":
             own = [x for x in self.trunk.values() if x.grad is not None]
             record["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(own, plan.clip_norm))
+            self._check(record, "grad_norm")
         self.optimizer.step()
         if phase.trains != "indexer":
             self._balance(loads, plan.router_rate * scale)
@@ -136,6 +133,15 @@ class Trainer:
         self._advance(phase, batch.num_tokens, seconds)
         self._log(record)
         self._show(record)
+
+    def _check(self, record: dict[str, Any], name: str) -> None:
+        """Stop before a step that would ruin the weights; the state on disk is from before it."""
+        if not math.isfinite(record[name]):
+            what = "loss" if name == "loss" else "norm of the gradient"
+            raise TrainError(
+                f"step {self.progress.step}: the {what} is {record[name]}; lower the rates in the plan and call "
+                "again, the last saved state is kept"
+            )
 
     def _gradients(
         self, phase: Phase, batch: Batch, with_kl: bool
