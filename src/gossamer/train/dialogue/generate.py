@@ -13,15 +13,16 @@ __all__ = ["EFFORTS", "Dialogue", "Generator"]
 
 GLOSSARY = (("test", "a procedure to find out whether something works"),)
 WITH_CALLS: tuple[tuple[float, Callable[[Draw, str | None], Dialogue]], ...] = (
-    (0.47, turns.single),
+    (0.58, turns.single),
     (0.06, turns.parallel),
-    (0.12, turns.chained),
-    (0.10, turns.again),
-    (0.12, recall.decided),
-    (0.13, repair.failing),
+    (0.09, turns.chained),
+    (0.07, turns.again),
+    (0.09, recall.decided),
+    (0.11, repair.failing),
 )
 """Shares among the dialogues with calls."""
 TALK_SHARE = 0.15
+EFFORT_DECK = ("low", "low", "low", "high", "high", "max", "max", None, None)
 
 
 class Generator:
@@ -54,7 +55,7 @@ class Generator:
         rng = Draw(f"{self.seed}/{index}", self.words, self.difficulty)
         if self.drill_share and rng.random() < self.drill_share:
             return _spoken(Scene(rng, None), "drill", [talk.drill(rng)])
-        effort = rng.choice((*EFFORTS, "max", None))
+        effort = rng.choice(EFFORT_DECK)
         if rng.random() < TALK_SHARE:
             return self._unused(rng, effort) if rng.random() < 0.67 else self._talk(rng, effort)
         if rng.random() > self.difficulty:

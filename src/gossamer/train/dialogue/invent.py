@@ -123,7 +123,7 @@ def tool(rng: Draw, like: Tool | None = None, need: str = "") -> Tool:
         need: type, string or integer, of a first argument that it must require.
     """
     verb = rng.choice(VERBS) if rng.random() < 0.55 else values.ascii_word(rng)
-    noun = [values.ascii_word(rng) for _ in range(1 + (rng.random() < 0.25))]
+    noun = [values.ascii_word(rng) for _ in range(1 + (rng.random() < 0.18))]
     if like is not None and " the " in like.wish and "{" not in like.wish:
         old_verb, old_noun = like.wish.split(" the ", 1)
         if rng.random() < 0.5:
@@ -136,7 +136,7 @@ def tool(rng: Draw, like: Tool | None = None, need: str = "") -> Tool:
         name = f"{values.ascii_word(rng)}{rng.choice(('__', '.', '/', ':'))}{name}"
     thing = " ".join(noun)
     parameters = _parameters(rng, rng.upto(4), need)
-    about = "" if rng.random() < 0.12 and not hidden else _about(rng, verb, thing, parameters)
+    about = "" if rng.random() < 0.15 and not hidden else _about(rng, verb, thing, parameters)
     fields = {values.name(rng): rng.choice(RESULT_MAKERS) for _ in range(rng.choice((1, 1, 2, 2, 3)))}
     return Tool(
         name=name,
@@ -168,7 +168,7 @@ def _about(rng: Draw, verb: str, thing: str, parameters: tuple[Parameter, ...]) 
 
 
 def _parameters(rng: Draw, count: int, need: str) -> tuple[Parameter, ...]:
-    described = rng.random() < 0.45
+    described = rng.random() < 0.35
     found: dict[str, Parameter] = {}
     if need:
         first = _required((_integer if need == "integer" else _string)(rng, described))

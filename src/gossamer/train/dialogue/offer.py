@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gossamer.train.dialogue import invent, phrase, values
@@ -77,22 +78,22 @@ def offers(rng: Draw, count: int, *, related: float = 0.4) -> list[Tool]:
     return list(chosen.values())
 
 
-def task(rng: Draw, tool: Tool, fixed: dict[str, Any] | None = None) -> Task:
+def task(rng: Draw, tool: Tool, others: Sequence[Tool] = ()) -> Task:
     """Draw the arguments of a call and ask for it.
 
     Args:
         rng: source of all choices.
         tool: the tool to ask for.
-        fixed: arguments that must have these values.
+        others: all tools on offer.
     """
-    if tool.asks and not fixed and rng.random() < OWN_ASK_SHARE:
+    if tool.asks and rng.random() < OWN_ASK_SHARE:
         ask = rng.choice(tool.asks)
         named = [p for p in tool.parameters if "{" + p.name + "}" in ask]
         if all(p in named for p in tool.parameters if p.required):
             given = {p.name: p.make(rng) for p in named}
             return Task(tool=tool, values=given, request=fill(ask, given), family="own")
-    given = tool.draw(rng) | (fixed or {})
-    family, request = phrase.request(rng, tool, given)
+    given = tool.draw(rng)
+    family, request = phrase.request(rng, tool, given, [other for other in others if other is not tool])
     return Task(tool=tool, values=given, request=request, family=family)
 
 

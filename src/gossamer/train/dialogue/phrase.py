@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gossamer.train.dialogue import values
-from gossamer.train.dialogue.schema import Parameter, Tool, spoken
+from gossamer.train.dialogue.saying import Reference, Style, fragment, joined, label, said, style
+from gossamer.train.dialogue.schema import Parameter, Tool
 from gossamer.train.dialogue.values import Draw
 
 Items = list[tuple[Parameter, Any]]
 
-BARE = re.compile(r"[\w@./:+#-]*[\w/](?: [\w@./:+#-]*[\w/]){0,4}")
-QUOTES = ('""', "''", "``", "“”", "«»", "「」", "[]", "<>")
-BOOLEANS = (
-    ("true", "false"),
-    ("yes", "no"),
-    ("on", "off"),
-    ("enabled", "disabled"),
-    ("True", "False"),
-    ("y", "n"),
-)
-NUMBER_WORDS = values.listed("zero one two three four five six seven eight nine ten eleven twelve")
 OPENINGS = (
     "Please ",
     "please ",
@@ -61,134 +50,11 @@ CLOSINGS = (
     " OK?",
 )
 NOISE = (
-    "The {a} is {b} today.", "I was busy with the {a}.", "Never mind the {a} {b}.", "{n} asked me about the {a}.",
+    "The {a} is {b} today.", "I was busy with the {a}.", "Never mind the {a} {b}.",
+    "{n} asked me about the {a}.",
     "We talked about {a} and {b}.", "My {a} is {b} again.", "There are {i} {a}s here.", "I like {a}.",
     "({a} {b} is closed.)", "{n} is away until {d}.", "Forget what I said about the {a}.", "Hello!",
 )  # fmt: skip
-
-
-class Reference(str):
-    """Words that stand for a value told elsewhere, such as "the number it returned"."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Style:
-    """What stays the same within one request."""
-
-    quotes: str
-    """Empty: quote only what needs it."""
-    label: str
-    """name, words or about."""
-    booleans: tuple[str, str]
-    lists: str
-    objects: str
-    number_words: bool
-
-
-def style(rng: Draw) -> Style:
-    """Choose one."""
-    return Style(
-        quotes=""
-        if rng.random() < 0.5
-        else rng.choice(QUOTES[:6])
-        if rng.random() < 0.4
-        else rng.choice(QUOTES[:3]),
-        label=rng.choice(("name", "words", "words", "about")),
-        booleans=rng.choice(BOOLEANS),
-        lists=rng.choice(("json", "and", "commas", "plus", "spaces")),
-        objects=rng.choice(("json", "equals", "colons", "is")),
-        number_words=rng.random() < 0.04,
-    )
-
-
-def label(p: Parameter, how: Style) -> str:
-    """How the request calls an argument."""
-    if how.label == "name":
-        return p.name
-    if how.label == "about" and p.about:
-        made = p.about.rstrip(".")
-        return made[4:] if made[:4] in ("The ", "the ") else made[:1].lower() + made[1:]
-    return p.said[0]
-
-
-def said(value: Any, how: Style, *, alone: bool = False) -> str:
-    """A value as the request writes it.
-
-    Args:
-        value: the JSON value.
-        how: style of the request.
-        alone: nothing follows on the line, so a string needs no quotes.
-    """
-    if isinstance(value, Reference):
-        return str(value)
-    if isinstance(value, str):
-        return value if alone and not how.quotes else _quoted(value, how)
-    if isinstance(value, bool):
-        return how.booleans[0 if value else 1]
-    if isinstance(value, list):
-        return _listed(value, how)
-    if isinstance(value, dict):
-        return _mapped(value, how)
-    if how.number_words and isinstance(value, int) and 0 <= value <= 12:
-        return NUMBER_WORDS[value]
-    return json.dumps(value)
-
-
-def _quoted(value: str, how: Style) -> str:
-    if not how.quotes and BARE.fullmatch(value):
-        return value
-    for pair in (how.quotes, *QUOTES):
-        if pair and pair[0] not in value and pair[1] not in value:
-            return pair[0] + value + pair[1]
-    return f"\n{value}\n"
-
-
-def _listed(value: list, how: Style) -> str:
-    parts = [item if isinstance(item, str) else json.dumps(item) for item in value]
-    plain = all(BARE.fullmatch(part) for part in parts)
-    if how.lists == "json" or not plain:
-        return json.dumps(value, ensure_ascii=False)
-    if how.lists == "and" and len(parts) > 1:
-        return ", ".join(parts[:-1]) + " and " + parts[-1]
-    if how.lists == "plus":
-        return " + ".join(parts)
-    if how.lists == "spaces" and not any(" " in part for part in parts):
-        return "(" + " ".join(parts) + ")"
-    return ", ".join(parts)
-
-
-def _mapped(value: dict, how: Style) -> str:
-    if how.objects == "json":
-        return json.dumps(value, ensure_ascii=False)
-    joint = {"equals": "=", "colons": ": ", "is": " is "}[how.objects]
-    between = {"equals": ", ", "colons": "; ", "is": " and "}[how.objects]
-    return between.join([f"{key}{joint}{spoken(item)}" for key, item in value.items()])
-
-
-def fragment(rng: Draw, p: Parameter, value: Any, how: Style) -> str:
-    """An argument as part of a sentence."""
-    name = label(p, how)
-    if isinstance(value, bool):
-        if rng.random() < 0.4:
-            return f"{rng.choice(('with', 'and with') if value else ('without', 'with no'))} {name}"
-        return rng.choice(
-            (f"{name} {said(value, how)}", f"with {name}: {said(value, how)}", f"{name} = {said(value, how)}")
-        )
-    if isinstance(value, list | dict) or not p.forms:
-        return f"{rng.choice(('with', 'with the', 'using', 'for the'))} {name} {said(value, how)}"
-    return rng.choice(p.forms).replace("{l}", name).replace("{v}", said(value, how))
-
-
-def joined(rng: Draw, parts: list[str]) -> str:
-    """Parts of a sentence, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    kind = rng.random()
-    if kind < 0.3:
-        return ", ".join(parts[:-1]) + " and " + parts[-1]
-    return (" " if kind < 0.5 else ", " if kind < 0.8 else " and ").join(parts)
 
 
 def imperative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
@@ -201,7 +67,8 @@ def imperative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
 def question(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
     """The same as a question."""
     start = rng.choice(
-        ("Can you {}", "Could you {}", "Would you {}", "Is it possible to {}", "How about we {}", "Will you {}",
+        ("Can you {}", "Could you {}", "Would you {}", "Is it possible to {}", "How about we {}",
+        "Will you {}",
          "May I ask you to {}", "Can someone {}", "Why don't you {}", "Do you think you can {}")
     )  # fmt: skip
     return (
@@ -239,14 +106,15 @@ def bullets(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
 
 def narrative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
     """A few sentences, one argument each."""
-    forms = ("The {l} is {v}.", "{l} should be {v}.", "Use {v} as {l}.", "For {l} take {v}.", "Set {l} to {v}.",
-             "Its {l} must be {v}.", "I chose {v} for the {l}.", "Make the {l} {v}.", "As for {l}: {v}.", "{v} is the {l}.")  # fmt: skip
-    told = [
-        _capital(rng.choice(forms).replace("{l}", label(p, how)).replace("{v}", said(v, how)))
-        for p, v in items
-    ]
-    goal = rng.choice(("I have to {}.", "My plan is to {}.", "Somebody must {}.", "We want to {}.", "You are going to {}.",
-                       "It would be good to {}.", "The next thing to do: {}.")).replace("{}", tool.wish)  # fmt: skip
+    forms = ("The {l} is {v}.", "{l} should be {v}.", "Use {v} as {l}.", "For {l} take {v}.",
+    "Set {l} to {v}.",
+             "Its {l} must be {v}.", "I chose {v} for the {l}.", "Make the {l} {v}.", "As for {l}: {v}.",
+             "{v} is the {l}.")  # fmt: skip
+    told = [rng.choice(forms).replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items]
+    goal = rng.choice(("I have to {}.", "My plan is to {}.", "Somebody must {}.", "We want to {}.",
+                       "You are going to {}.",
+                       "It would be good to {}.",
+                       "The next thing to do: {}.")).replace("{}", tool.wish)  # fmt: skip
     told.insert(0 if rng.random() < 0.6 else len(told), goal)
     return " ".join(told)
 
@@ -257,8 +125,10 @@ def named(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
         ("{l} {v}", "{l} = {v}", "{l}: {v}", "{l} set to {v}", "{v} as {l}", "{l}={v}", "{v} for {l}")
     )
     pairs = joined(rng, [pair.replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items])
-    head = rng.choice(("Use {} with", "Call {} with", "Run {}:", "{}:", "I need {} with", "{},", "Please use {} and pass",
-                       "Invoke {},", "Try the tool {} with", "With {} please:", "Make a call to {} where"))  # fmt: skip
+    head = rng.choice(("Use {} with", "Call {} with", "Run {}:", "{}:", "I need {} with", "{},",
+                       "Please use {} and pass",
+                       "Invoke {},", "Try the tool {} with", "With {} please:",
+                       "Make a call to {} where"))  # fmt: skip
     return f"{head.replace('{}', tool.name)} {pairs}{rng.choice(('.', '', '.'))}"
 
 
@@ -294,8 +164,9 @@ def dumped(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
         made = given
     if made is not given:
         return text
-    return rng.choice(("{w}: {t}", "{n} {t}", "{t}\n{w} with this", "Data: {t}. {c}.", "{c} from this JSON:\n{t}")).replace(
-        "{w}", tool.wish).replace("{n}", tool.name).replace("{c}", _capital(tool.wish)).replace("{t}", text)  # fmt: skip
+    forms = ("{w}: {t}", "{n} {t}", "{t}\n{w} with this", "Data: {t}. {c}.", "{c} from this JSON:\n{t}")
+    said_with = rng.choice(forms).replace("{w}", tool.wish).replace("{n}", tool.name)
+    return said_with.replace("{c}", _capital(tool.wish)).replace("{t}", text)
 
 
 def values_first(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
@@ -358,7 +229,26 @@ def quiz(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
     who = values.person(rng)
     parts = joined(rng, [f"{label(p, how)} {said(v, how)}" for p, v in items])
     return rng.choice((f"{who} wants to {tool.wish}, {parts}.", f"{who} said: {tool.wish}, {parts}.",
-                       f"For {who}: {tool.wish}, {parts}.", f"{who} needs someone to {tool.wish}: {parts}"))  # fmt: skip
+                       f"For {who}: {tool.wish}, {parts}.",
+                       f"{who} needs someone to {tool.wish}: {parts}"))  # fmt: skip
+
+
+def mixed(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
+    """Some arguments in one way and the rest in another."""
+    cut = rng.randint(1, max(1, len(items) - 1))
+    made = rng.choice((imperative, question, named, values_first, narrative))(rng, tool, items[:cut], how)
+    form = rng.choice(
+        (
+            "The {l}: {v}.",
+            "{l} is {v}.",
+            "{l} = {v}",
+            "Also, {l} {v}.",
+            "And the {l} should be {v}.",
+            "{l}: {v}",
+        )
+    )
+    rest = [form.replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items[cut:]]
+    return rng.choice((" ", "\n")).join([made, *rest])
 
 
 Family = Callable[[Draw, Tool, Items, Style], str]
@@ -376,19 +266,39 @@ FAMILIES: tuple[tuple[str, Family, int], ...] = (
     ("table", table, 1),
     ("letter", letter, 1),
     ("quiz", quiz, 2),
+    ("mixed", mixed, 3),
 )
 _DECK = tuple((name, family) for name, family, weight in FAMILIES for _ in range(weight))
-SENTENCES = frozenset(("imperative", "question", "narrative", "named", "values first", "quiz"))
+SENTENCES = frozenset(("imperative", "question", "narrative", "named", "values first", "quiz", "mixed"))
 """Families that words around them do not disturb."""
 _SPOKEN = tuple(entry for entry in _DECK if entry[0] in SENTENCES or entry[0] == "telegram")
 
 
-def request(rng: Draw, tool: Tool, given: dict[str, Any]) -> tuple[str, str]:
+def worded(rng: Draw, wish: str, others: Sequence[Tool]) -> str:
+    """Other words for what a tool does, as long as no other tool could be meant."""
+    verb, the, thing = wish.partition(" the ")
+    if not the:
+        return wish
+    kind = rng.random()
+    if kind < 0.35:
+        return f"{verb} {rng.choice(('a', 'my', 'our', 'this', 'one', 'some', 'that'))} {thing}"
+    if kind < 0.45:
+        return f"{verb} {thing}"
+    if kind < 0.6 and not any(word in tool.wish.split() for tool in others for word in thing.split()):
+        forms = ("have the {}", "do the {}", "take care of the {}", "handle my {}", "get the {} done",
+        "see to the {}",
+                 "arrange a {}", "have this {}")  # fmt: skip
+        return rng.choice(forms).replace("{}", thing)
+    return wish
+
+
+def request(rng: Draw, tool: Tool, given: dict[str, Any], others: Sequence[Tool] = ()) -> tuple[str, str]:
     """Ask for a call.
 
     Args:
         rng: source of all choices.
         tool: the tool meant.
+        others: further tools on offer, which must not be meant.
         given: argument name -> value, or a reference to one; every one of them is told.
 
     Returns:
@@ -399,7 +309,7 @@ def request(rng: Draw, tool: Tool, given: dict[str, Any]) -> tuple[str, str]:
     pointing = any(isinstance(value, Reference) for value in given.values())
     name, family = rng.choice(_SPOKEN if pointing else _DECK)
     how = style(rng)
-    made = family(rng, tool, items, how)
+    made = family(rng, replace(tool, wish=worded(rng, tool.wish, others)), items, how)
     if name in SENTENCES:
         if rng.random() < 0.04 * rng.difficulty and not pointing:
             made = _corrected(rng, made, items, how)
@@ -429,9 +339,9 @@ def _corrected(rng: Draw, made: str, items: Items, how: Style) -> str:
 
 
 def _surrounded(rng: Draw, made: str) -> str:
-    if rng.random() < 0.2 * rng.difficulty:
+    if rng.random() < 0.13 * rng.difficulty:
         made = f"{noise(rng)} {made}"
-    if rng.random() < 0.08 * rng.difficulty:
+    if rng.random() < 0.06 * rng.difficulty:
         made = f"{made} {noise(rng)}"
     return made + rng.choice(CLOSINGS)
 

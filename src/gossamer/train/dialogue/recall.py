@@ -18,7 +18,8 @@ from gossamer.train.dialogue.values import Draw
 
 DROPPED_SHARE = 0.1
 SECRETLY = (
-    "but keep it to yourself", "but do not tell me", "without telling me", "silently", "and do not say it yet",
+    "but keep it to yourself", "but do not tell me", "without telling me", "silently",
+    "and do not say it yet",
     "only in your head", "and keep it for later",
 )  # fmt: skip
 CONFIRMED = ("Done.", "I have done that.", "All right.", "It is decided.", "Yes, I keep it in mind.", "OK.")
@@ -47,7 +48,8 @@ def pick(rng: Draw) -> Decision:
     options = _different(rng, make, rng.choice((2, 3, 3, 4)))
     thing, value = values.ascii_word(rng), rng.choice(options)
     listed = rng.choice((", ", " or ", " / ", "; ", "\n")).join(options)
-    verb, done = rng.choice((("Pick", "picked"), ("Choose", "chose"), ("Select", "selected"), ("Decide on", "decided on"),
+    verb, done = rng.choice((("Pick", "picked"), ("Choose", "chose"), ("Select", "selected"),
+                             ("Decide on", "decided on"),
                              ("Take", "took"), ("Draw", "drew")))  # fmt: skip
     order = rng.choice(
         (
@@ -85,7 +87,8 @@ def code(rng: Draw) -> Decision:
     """An invented name."""
     thing = rng.choice(("code word", "label", "name", "password", "tag", "key"))
     value = rng.choice((values.pseudo_word, values.mixed, values.identifier))(rng)
-    order = rng.choice((f"Make up a {thing}, {rng.choice(SECRETLY)}.", f"Invent a {thing} for this, {rng.choice(SECRETLY)}.",
+    order = rng.choice((f"Make up a {thing}, {rng.choice(SECRETLY)}.",
+                        f"Invent a {thing} for this, {rng.choice(SECRETLY)}.",
                         f"We need a new {thing}. Think of one, {rng.choice(SECRETLY)}."))  # fmt: skip
     note = rng.choice(
         (f"The {thing} is {value}.", f"{thing}: {value}", f"I call it {value}.", f"New {thing}: {value}.")
@@ -104,8 +107,13 @@ def assigned(rng: Draw) -> Decision:
     shuffled = rng.sample(goods, count)
     given = dict(zip(keys, shuffled, strict=True))
     thing, key = values.ascii_word(rng), rng.choice(keys)
-    order = rng.choice((f"Give each of {', '.join(keys)} one {thing} of {', '.join(goods)}, {rng.choice(SECRETLY)}.",
-                        f"Assign the {thing}s {', '.join(goods)} to {', '.join(keys)} as you like, {rng.choice(SECRETLY)}."))  # fmt: skip
+    names, things, secretly = ", ".join(keys), ", ".join(goods), rng.choice(SECRETLY)
+    order = rng.choice(
+        (
+            f"Give each of {names} one {thing} of {things}, {secretly}.",
+            f"Assign the {thing}s {things} to {names} as you like, {secretly}.",
+        )
+    )
     joint = rng.choice((": ", " gets ", " = ", " has "))
     note = ", ".join([f"{k}{joint}{v}" for k, v in given.items()]) + "."
     words = rng.choice((f"the {thing} of {key}", f"what {key} has got", f"the {thing} you gave to {key}"))
@@ -173,7 +181,7 @@ def decided(rng: Draw, effort: str | None) -> Dialogue:
     at_once = rng.random() < 0.35
     asked = _opening(scene, made, one, second.request if at_once else "")
     if not at_once:
-        if not scene.messages[-1]["role"] == "assistant":
+        if scene.messages[-1]["role"] != "assistant":
             scene.say(
                 rng.choice(CONFIRMED),
                 "That is done.",
@@ -200,7 +208,7 @@ def _opening(scene: Scene, made: Decision, tool: Any, later: str) -> str:
             rng.choice(CONFIRMED), "I keep that to myself.", "The user will ask for it later.", note=made.note
         )
         return "plain"
-    first = offer.task(rng, tool)
+    first = offer.task(rng, tool, scene.tools)
     parts = [made.order, first.request]
     scene.user(rng.choice(LINKS).join(parts) + (rng.choice(LINKS) + later if later else ""))
     scene.call(first, note=made.note)

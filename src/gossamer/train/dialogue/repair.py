@@ -12,12 +12,15 @@ from gossamer.train.dialogue.turns import finished, number_of_tools
 from gossamer.train.dialogue.values import Draw
 
 WRONG = (
-    "unknown {k} {o}, use {v}", "no such {k}: {o}; did you mean {v}?", "{k} must be {v}", "invalid {k}, expected {v}",
-    "{k} {o} is now called {v}", "bad value for {k}: try {v}", "{k}: {o} not allowed, only {v}", "{o} not found. Closest {k}: {v}",
+    "unknown {k} {o}, use {v}", "no such {k}: {o}; did you mean {v}?", "{k} must be {v}",
+    "invalid {k}, expected {v}",
+    "{k} {o} is now called {v}", "bad value for {k}: try {v}", "{k}: {o} not allowed, only {v}",
+    "{o} not found. Closest {k}: {v}",
     "{k} was rejected; the right one is {v}", "please send {k} = {v}", "{k} has moved to {v}",
 )  # fmt: skip
 MISSING = (
-    "missing {k}, use {v}", "{k} is required; take {v}", "argument {k} not given (default {v})", "add {k}: {v}",
+    "missing {k}, use {v}", "{k} is required; take {v}", "argument {k} not given (default {v})",
+    "add {k}: {v}",
     "cannot continue without {k}; {v} is fine",
 )  # fmt: skip
 TRANSIENT = (
@@ -27,7 +30,8 @@ TRANSIENT = (
     "rate limited; call again",
 )
 PERMANENT = (
-    "permission denied", "service unavailable", "not found", "quota exceeded", "account locked", "no connection",
+    "permission denied", "service unavailable", "not found", "quota exceeded", "account locked",
+    "no connection",
     "internal error 500", "disabled by the administrator", "read only",
 )  # fmt: skip
 
@@ -35,7 +39,7 @@ PERMANENT = (
 def failing(rng: Draw, effort: str | None) -> Dialogue:
     """A call, an error, and what follows from it."""
     tools = offer.offers(rng, number_of_tools(rng))
-    task = offer.task(rng, tools[0])
+    task = offer.task(rng, tools[0], tools)
     scene = Scene(rng, effort, tools)
     scene.user(task.request)
     scene.call(task)

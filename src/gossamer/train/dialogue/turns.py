@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.train.dialogue import invent, offer, phrase, values
-from gossamer.train.dialogue.phrase import Reference
+from gossamer.train.dialogue.saying import Reference, label, said, style
 from gossamer.train.dialogue.scene import Dialogue, Scene, result_text
 from gossamer.train.dialogue.schema import Parameter, Task, Tool
 from gossamer.train.dialogue.values import Draw
@@ -25,11 +25,14 @@ OF_RESULT = (
     "the {f} of the result", "the {f} it gives", "the {f} from before", "the new {f}",
 )  # fmt: skip
 OF_REQUEST = (
-    "the same {f}", "the {f} I gave", "the {f} from my first message", "the {f} of before", "the {f} as before",
+    "the same {f}", "the {f} I gave", "the {f} from my first message", "the {f} of before",
+    "the {f} as before",
 )  # fmt: skip
 AGAIN = (
-    "The same again with {l} {v}.", "Once more, but {l} {v}.", "Now with {v} as {l}.", "Do it again for {l} {v}.",
-    "Repeat that, {l} = {v} this time.", "And now {l}: {v}, the rest as before.", "Same, only the {l} is {v}.",
+    "The same again with {l} {v}.", "Once more, but {l} {v}.", "Now with {v} as {l}.",
+    "Do it again for {l} {v}.",
+    "Repeat that, {l} = {v} this time.", "And now {l}: {v}, the rest as before.",
+    "Same, only the {l} is {v}.",
 )  # fmt: skip
 HISTORY_SHARE = 0.1
 """How often a further turn is asked for without the reasoning of the earlier ones."""
@@ -37,7 +40,7 @@ HISTORY_SHARE = 0.1
 
 def number_of_tools(rng: Draw) -> int:
     """One to five."""
-    return min(rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 5)), 1 + round(4 * rng.difficulty))
+    return min(rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5)), 1 + round(4 * rng.difficulty))
 
 
 def finished(scene: Scene, family: str, asked: str) -> Dialogue:
@@ -49,11 +52,11 @@ def finished(scene: Scene, family: str, asked: str) -> Dialogue:
 def single(rng: Draw, effort: str | None) -> Dialogue:
     """One call; a third of the time with its result and the answer."""
     tools = offer.offers(rng, number_of_tools(rng))
-    task = offer.task(rng, tools[0])
+    task = offer.task(rng, tools[0], tools)
     scene = Scene(rng, effort, tools)
     scene.user(task.request)
     scene.call(task)
-    if rng.random() < 0.33:
+    if rng.random() < 0.22:
         outcome = offer.outcome(rng, task)
         scene.results(result_text(rng, outcome))
         scene.report([task], [outcome])
@@ -65,25 +68,23 @@ def parallel(rng: Draw, effort: str | None) -> Dialogue:
     """Two calls at once: of two tools, or of one with two values."""
     tools = offer.offers(rng, max(2, number_of_tools(rng)))
     scene = Scene(rng, effort, tools)
-    first = offer.task(rng, tools[0])
+    first = offer.task(rng, tools[0], tools)
     texts = [name for name, value in first.values.items() if isinstance(value, str)]
     if len(first.values) == 1 and texts and not first.tool.parameters[0].enum and rng.random() < 0.6:
         p = first.tool.parameter(texts[0])
         tasks = [Task(tool=first.tool, values={p.name: p.make(rng)}) for _ in range(2)]
-        how = phrase.style(rng)
-        both = " and ".join([phrase.said(task.values[p.name], how) for task in tasks])
+        how = style(rng)
+        both = " and ".join([said(task.values[p.name], how) for task in tasks])
         form = rng.choice(
             ("{w} twice, for the {l} {b}.", "{w} for each {l}: {b}", "{w} with {l} {b}, one call each.")
         )
-        request = (
-            form.replace("{w}", first.tool.wish).replace("{l}", phrase.label(p, how)).replace("{b}", both)
-        )
+        request = form.replace("{w}", first.tool.wish).replace("{l}", label(p, how)).replace("{b}", both)
     else:
-        tasks = [first, offer.task(rng, tools[1])]
+        tasks = [first, offer.task(rng, tools[1], tools)]
         request = tasks[0].request + rng.choice(LINKS) + tasks[1].request
     scene.user(request)
     scene.call(*tasks)
-    if rng.random() < 0.3:
+    if rng.random() < 0.2:
         outcomes = [offer.outcome(rng, task) for task in tasks]
         scene.results(*[result_text(rng, outcome) for outcome in outcomes])
         scene.report(tasks, outcomes)
@@ -111,7 +112,7 @@ def chained(rng: Draw, effort: str | None) -> Dialogue:
     """A second call that needs the result of the first, asked for at once or afterwards."""
     tools, one, two = with_needed(rng, rng.choice(("string", "string", "integer")))
     p = two.parameters[0]
-    first = offer.task(rng, one)
+    first = offer.task(rng, one, tools)
     wanted = values.name(rng) if rng.random() < 0.7 else p.name
     outcome = offer.outcome(rng, first) if one.outcome is None else {}
     outcome = {wanted: p.make(rng)} | {key: value for key, value in outcome.items() if key != wanted}
@@ -137,12 +138,12 @@ def again(rng: Draw, effort: str | None) -> Dialogue:
     if rng.random() < 0.5:
         return _carried(rng, effort)
     tools = offer.offers(rng, number_of_tools(rng))
-    first = offer.task(rng, tools[0])
+    first = offer.task(rng, tools[0], tools)
     p = first.tool.parameter(rng.choice(list(first.values)))
     changed = Task(tool=first.tool, values=first.values | {p.name: p.make(rng)})
-    how = phrase.style(rng)
-    shown = phrase.said(changed.values[p.name], how)
-    request = rng.choice(AGAIN).replace("{l}", phrase.label(p, how)).replace("{v}", shown)
+    how = style(rng)
+    shown = said(changed.values[p.name], how)
+    request = rng.choice(AGAIN).replace("{l}", label(p, how)).replace("{v}", shown)
     scene = Scene(rng, effort, tools)
     _first_part(scene, first)
     scene.user(request)
@@ -153,13 +154,13 @@ def again(rng: Draw, effort: str | None) -> Dialogue:
 
 def _carried(rng: Draw, effort: str | None) -> Dialogue:
     tools, one, two = with_needed(rng, "string")
-    first = offer.task(rng, one)
+    first = offer.task(rng, one, tools)
     texts = [name for name, value in first.values.items() if isinstance(value, str)]
     if not texts:
         return single(rng, effort)
     source = one.parameter(rng.choice(texts))
-    label = rng.choice((source.name, source.said[0]))
-    words = rng.choice(OF_REQUEST).replace("{f}", label)
+    called = rng.choice((source.name, source.said[0]))
+    words = rng.choice(OF_REQUEST).replace("{f}", called)
     second = referring(rng, two, two.parameters[0], words, first.values[source.name])
     scene = Scene(rng, effort, tools)
     _first_part(scene, first)
@@ -180,7 +181,7 @@ def _first_part(scene: Scene, task: Task) -> None:
 
 
 def _perhaps_end(scene: Scene, task: Task) -> None:
-    if scene.rng.random() < 0.2:
+    if scene.rng.random() < 0.15:
         outcome = offer.outcome(scene.rng, task)
         scene.results(result_text(scene.rng, outcome))
         scene.report([task], [outcome])
