@@ -110,10 +110,7 @@ def narrative(rng: Draw, tool: Tool, items: Items, how: Style) -> str:
     "Set {l} to {v}.",
              "Its {l} must be {v}.", "I chose {v} for the {l}.", "Make the {l} {v}.", "As for {l}: {v}.",
              "{v} is the {l}.")  # fmt: skip
-    told = [
-        _capital(rng.choice(forms).replace("{l}", label(p, how)).replace("{v}", said(v, how)))
-        for p, v in items
-    ]
+    told = [rng.choice(forms).replace("{l}", label(p, how)).replace("{v}", said(v, how)) for p, v in items]
     goal = rng.choice(("I have to {}.", "My plan is to {}.", "Somebody must {}.", "We want to {}.",
                        "You are going to {}.",
                        "It would be good to {}.",

@@ -168,10 +168,10 @@ def call_thoughts(tasks: Sequence[Task], tools: Sequence[Tool], effort: str | No
         return f"Call {', '.join([task.tool.name for task in tasks])}."
     lines = []
     for task in tasks:
-        lines.append(f"The user wants to {task.tool.wish}.")
         if effort == "high":
-            lines.append(f"Call {task.tool.name} with {', '.join(task.arguments())}.")
+            lines.append(f"{task.tool.name} fits. Call it with {', '.join(task.arguments())}.")
             continue
+        lines.append(f"The user wants to {task.tool.wish}.")
         others = [tool.name for tool in tools if tool is not task.tool][:2]
         against = f", not {' or '.join(others)}" if others else ""
         lines.append(f"{task.tool.name} does that{against}.")
