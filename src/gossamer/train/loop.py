@@ -139,8 +139,8 @@ class Trainer:
         if not math.isfinite(record[name]):
             what = "loss" if name == "loss" else "norm of the gradient"
             raise TrainError(
-                f"step {self.progress.step}: the {what} is {record[name]}; lower the rates in the plan and call "
-                "again, the last saved state is kept"
+                f"step {self.progress.step}: the {what} is {record[name]}; lower the rates in the plan and "
+                "call again, the last saved state is kept"
             )
 
     def _gradients(
