@@ -167,6 +167,21 @@ def escapes(rng: Draw, size: int) -> str:
     return "\n".join(lines)
 
 
+def planted(rng: Draw, size: int) -> str:
+    """Facts among sentences without meaning, asked for at the end."""
+    facts = _pairs(rng, 1 + rng.randint(0, min(3, size)), plain=True)
+    fact = rng.choice(("The {k} is {v}.", "Remember: {k} is {v}.", "{k} = {v}.", "{v} is the {k}."))
+    lines = [_fill(fact, key, value) for key, value in facts.items()]
+    for _ in range(size):
+        length = rng.randint(3, 8)
+        lines.insert(
+            rng.randint(0, len(lines)), " ".join([rng.word() for _ in range(length)]).capitalize() + "."
+        )
+    ask = rng.choice(("What is the {k}? {v}", "{k}? {v}", "So the {k} is {v}", "The {k} was: {v}"))
+    wanted = rng.sample(list(facts), rng.randint(1, len(facts)))
+    return " ".join(lines) + "\n" + "\n".join([_fill(ask, key, facts[key]) for key in wanted])
+
+
 EXERCISES: tuple[Callable[[Draw, int], str], ...] = (
     repeated,
     repeated,
@@ -181,6 +196,7 @@ EXERCISES: tuple[Callable[[Draw, int], str], ...] = (
     called,
     chosen,
     escapes,
+    planted,
 )
 
 

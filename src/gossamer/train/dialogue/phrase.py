@@ -43,7 +43,6 @@ CLOSINGS = (
     "",
     " Thanks!",
     " Thank you.",
-    " please",
     " That is all.",
     " It is urgent.",
     " Cheers",
@@ -343,7 +342,9 @@ def _surrounded(rng: Draw, made: str) -> str:
         made = f"{noise(rng)} {made}"
     if rng.random() < 0.06 * rng.difficulty:
         made = f"{made} {noise(rng)}"
-    return made + rng.choice(CLOSINGS)
+    closing = rng.choice(CLOSINGS)
+    # A value at the very end must not run into the words after it.
+    return made + closing if made[-1] in ".!?" or not closing else f"{made}.{closing}"
 
 
 def noise(rng: Draw) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gossamer.train.dialogue import offer, values
 from gossamer.train.dialogue.scene import Dialogue, Scene, result_text
-from gossamer.train.dialogue.turns import LINKS, referring, with_needed
+from gossamer.train.dialogue.turns import linked, referring, with_needed
 from gossamer.train.dialogue.values import Draw
 
 DROPPED_SHARE = 0.1
@@ -209,8 +209,7 @@ def _opening(scene: Scene, made: Decision, tool: Any, later: str) -> str:
         )
         return "plain"
     first = offer.task(rng, tool, scene.tools)
-    parts = [made.order, first.request]
-    scene.user(rng.choice(LINKS).join(parts) + (rng.choice(LINKS) + later if later else ""))
+    scene.user(linked(rng, made.order, first.request, *([later] if later else [])))
     scene.call(first, note=made.note)
     scene.results(result_text(rng, offer.outcome(rng, first)))
     return first.family

@@ -38,6 +38,15 @@ HISTORY_SHARE = 0.1
 """How often a further turn is asked for without the reasoning of the earlier ones."""
 
 
+def linked(rng: Draw, *requests: str) -> str:
+    """Several requests as one message; one that does not end like a sentence ends its line."""
+    made = requests[0]
+    for request in requests[1:]:
+        link = rng.choice(LINKS)
+        made += (link if made[-1] in ".!?" else "\n" + link.strip(" ")) + request
+    return made
+
+
 def number_of_tools(rng: Draw) -> int:
     """One to five."""
     return min(rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5)), 1 + round(4 * rng.difficulty))
@@ -81,7 +90,7 @@ def parallel(rng: Draw, effort: str | None) -> Dialogue:
         request = form.replace("{w}", first.tool.wish).replace("{l}", label(p, how)).replace("{b}", both)
     else:
         tasks = [first, offer.task(rng, tools[1], tools)]
-        request = tasks[0].request + rng.choice(LINKS) + tasks[1].request
+        request = linked(rng, tasks[0].request, tasks[1].request)
     scene.user(request)
     scene.call(*tasks)
     if rng.random() < 0.2:
@@ -121,7 +130,7 @@ def chained(rng: Draw, effort: str | None) -> Dialogue:
     second = referring(rng, two, p, words, outcome[wanted])
     scene = Scene(rng, effort, tools)
     at_once = rng.random() < 0.5
-    scene.user(first.request + rng.choice(LINKS) + second.request if at_once else first.request)
+    scene.user(linked(rng, first.request, second.request) if at_once else first.request)
     scene.call(first)
     scene.results(result_text(rng, outcome))
     if not at_once:
