@@ -123,7 +123,7 @@ def question(rng: Rng, task: Task) -> str:
     template = rng.choice((
         "Are you able to {act} where {rest}?",
         "Will you {act}, given that {rest}?",
-        "May I ask you to {act}? Here {rest}.",
+        "Is now a good hour to {act}? Here {rest}.",
     ))  # fmt: skip
     return _fill(template, _act(rng, task), _joined(_pairs(rng, task, "the {l} is {v}")))
 

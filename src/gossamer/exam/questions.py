@@ -111,9 +111,9 @@ class _Draw:
     def num_arguments(self) -> int:
         return self.rng.choice((1, 2, 2, 3, 3, 4))
 
-    def task(self, *, least: int = 1, first: str = "", avoid: str = "") -> Task:
+    def task(self, *, least: int = 1, most: int = 4, first: str = "", avoid: str = "") -> Task:
         """A task whose tool has enough parameters, and one of kind `first`."""
-        number = max(least, self.num_arguments())
+        number = min(most, max(least, self.num_arguments()))
         while True:
             tool = tasks.any_tool(self.rng, self.words)
             has_first = not first or any(p.kind == first for p in tool.parameters)
@@ -227,7 +227,7 @@ def _second(draw: _Draw) -> Question:
     if draw.phrasing == "json":
         # JSON cannot say "the docket of the result".
         draw = replace(draw, phrasing="use-tool")
-    first = draw.task()
+    first = draw.task(most=2)
     second = draw.task(first="string", avoid=first.tool.name)
     field_name, other = rng.sample(RESULT_FIELDS, 2)
     linked = rng.choice([a for a in second.arguments if a.parameter.kind == "string"])
@@ -293,7 +293,7 @@ def _pass_back(draw: _Draw) -> Question:
     """A second call that needs a choice which stands in the earlier turn's reasoning alone."""
     rng = draw.rng
     kind = rng.choice(("string", "string", "string", "enum"))
-    first = draw.task()
+    first = draw.task(most=2)
     second = draw.task(first=kind, avoid=first.tool.name)
     chosen = next(a for a in second.arguments if a.parameter.kind == kind)
     if kind == "string":
