@@ -237,4 +237,8 @@ def _shown(value: object) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
-    return {str: "string", int: "number", float: "number", list: "array", dict: "object"}[type(value)]
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, int | float):
+        return "number"
+    return "array" if isinstance(value, list) else "object"

@@ -100,7 +100,8 @@ class Plan:
             for key in ("text_shares", "text_stage", "dialogue_stage")
         }
         notes = tuple(tree.pop("notes", ()))
-        return cls(phases=phases, notes=notes, **shares, **tree)
+        tree |= shares
+        return cls(phases=phases, notes=notes, **tree)
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gossamer.train.dialogue import values
 from gossamer.train.dialogue.schema import Parameter, Tool
@@ -187,7 +188,7 @@ def _parameters(rng: Draw, count: int, need: str) -> tuple[Parameter, ...]:
 
 
 def _required(p: Parameter) -> Parameter:
-    return Parameter(**{**vars(p), "required": True})
+    return replace(p, required=True)
 
 
 def _named(
