@@ -6,13 +6,14 @@ Shape legend: M tokens, A experts per token, E experts, Z expert width, I interm
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gossamer.kernels import backend
+from gossamer.mx import Rule
 from gossamer.mx.tensor import fake_quant
 from gossamer.ops import router
 from gossamer.train.fused.linear import linear
@@ -62,7 +63,7 @@ def route(
     return picked, weights * scaling
 
 
-def quantised(w: Tensor, rule: Literal["floor", "even", "rceil"]) -> Tensor:
+def quantised(w: Tensor, rule: Rule) -> Tensor:
     """The values MXFP4 stores for w [E, rows, columns], without a graph."""
     with torch.no_grad():
         return fake_quant(w, "mxfp4", rule)
