@@ -148,9 +148,7 @@ def called(rng: Draw, size: int) -> str:
 
 def chosen(rng: Draw, size: int) -> str:
     """Several small records; one is asked for by its name and written out whole."""
-    records = {
-        str(values.name(rng)): _pairs(rng, rng.randint(1, 3), plain=True) for _ in range(max(2, size // 2))
-    }
+    records = {values.name(rng): _pairs(rng, rng.randint(1, 3), plain=True) for _ in range(max(2, size // 2))}
     lines = [f"{name}: {_json(rng, record)}" for name, record in records.items()]
     wanted = rng.sample(list(records), 1 + len(records) // 2)
     asked = [f"{name}\n{_block(rng, records[name])}" for name in wanted]
@@ -207,7 +205,7 @@ def _pairs(rng: Draw, size: int, *, plain: bool) -> Pairs:
     for _ in range(size):
         others = OTHERS[:3] if plain else OTHERS
         value = rng.choice(STRINGS if rng.random() < 0.65 else others)(rng)
-        key = values.name(rng) if rng.random() < 0.8 else str(values.pseudo_word(rng))
+        key = values.name(rng) if rng.random() < 0.8 else values.pseudo_word(rng)
         if key not in found and str(value) not in seen:
             found[key] = value
             seen.add(str(value))
@@ -237,8 +235,5 @@ def _shown(value: object) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, int | float):
-        return "number"
-    return "array" if isinstance(value, list) else "object"
+    kinds: dict[type, str] = {str: "string", int: "number", float: "number", list: "array", dict: "object"}
+    return kinds[type(value)]

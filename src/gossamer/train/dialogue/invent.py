@@ -261,7 +261,7 @@ def _boolean(rng: Draw, described: bool) -> Parameter:
 
 def _enum(rng: Draw, described: bool) -> Parameter:
     maker = rng.choice((values.ascii_word, values.ascii_word, values.word, values.pseudo_word))
-    options = tuple(dict.fromkeys(str(maker(rng)) for _ in range(rng.choice((2, 3, 3, 4)))))
+    options = tuple(dict.fromkeys(maker(rng) for _ in range(rng.choice((2, 3, 3, 4)))))
     if rng.random() < 0.2:
         options = tuple(dict.fromkeys(option.upper()[:3] for option in options))
     make = lambda r: r.choice(options)  # noqa: E731

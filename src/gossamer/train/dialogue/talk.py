@@ -137,13 +137,13 @@ def copying(rng: Rng) -> Turn:
     """A text to repeat exactly."""
     kind = rng.random()
     if kind < 0.6:
-        x = str(values.hard(rng))
+        x = values.hard(rng)
     elif kind < 0.75:
         x = values.escaped(rng)
     elif kind < 0.9:
         x = " ".join(values.pseudo_word(rng) for _ in range(rng.randint(1, 5)))
     else:
-        x = " ".join(str(values.text(rng)) for _ in range(rng.randint(2, 4)))
+        x = " ".join(values.text(rng) for _ in range(rng.randint(2, 4)))
     return Turn(
         user=rng.choice(COPY_ASKS).replace("{x}", x),
         short="I repeat the text.",

@@ -43,7 +43,7 @@ def linked(rng: Draw, *requests: str) -> str:
     made = requests[0]
     for request in requests[1:]:
         link = rng.choice(LINKS)
-        made += (link if made[-1] in ".!?" else "\n" + link.strip(" ")) + request
+        made += (link if made[-1] in ".!?" else "\n" + link.lstrip()) + request
     return made
 
 

@@ -77,7 +77,7 @@ class Draw(random.Random):
 
     def __new__(cls, seed: str, *_: object, **__: object) -> Draw:
         """Take only the seed: the base class counts its arguments."""
-        return super().__new__(cls, seed)  # pyrefly: ignore[bad-argument-count]
+        return super().__new__(cls, seed)  # pyrefly: ignore
 
     def word(self) -> str:
         """One of the words; half of the draws come from the first quarter of the list."""
