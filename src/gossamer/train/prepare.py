@@ -11,6 +11,7 @@ from pathlib import Path
 from gossamer.text.tokenizer import Tokenizer
 from gossamer.train import corpus, heldout, overlap, sources, vocab
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.dialogue.remembering import Remembering
 from gossamer.train.dialogue.values import WORDS
 from gossamer.train.document import Document
 from gossamer.train.drill import Drills
@@ -82,7 +83,7 @@ def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
 
 def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
     """Every kind of row by name, from one seed."""
-    tokenizer, length = prepared.tokenizer, plan.length
+    tokenizer, length = Remembering(prepared.tokenizer), plan.length
     generator = Generator(seed, prepared.glossary, words=prepared.words)
     return {
         "text": TextRows(prepared.folder, dict(plan.text_shares), length, seed),
@@ -96,12 +97,13 @@ def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
 
 
 def vocabulary(documents: list[Document]) -> list[str]:
-    """Words of the training text for drills and dialogues: lower case, 3 to 12 letters, not too rare."""
+    """Words of the training text for drills and dialogues, most common first: 3 to 12 letters, not rare."""
     counts: Counter[str] = Counter()
     for document in documents:
         if not document.held_out:
             counts.update(WORD.findall(document.text))
-    return sorted(word for word, count in counts.items() if count >= WORD_COUNT)
+    common = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return [word for word, count in common if count >= WORD_COUNT]
 
 
 def glossary(documents: list[Document]) -> list[tuple[str, str]]:
