@@ -20,9 +20,7 @@ class BackendError(GossamerError):
 def available() -> list[str]:
     """The backends that are built and that this processor can run, best first."""
     features = _features()
-    return [
-        name for name in BACKENDS if set(NEEDS[name]) <= features and _module(name) is not None
-    ]
+    return [name for name in BACKENDS if set(NEEDS[name]) <= features and _module(name) is not None]
 
 
 def load(name: str | None = None) -> ModuleType:
