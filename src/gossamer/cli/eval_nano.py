@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from gossamer.exam.needle import ContextReport
     from gossamer.exam.report import ExamReport, Group
     from gossamer.exam.statistics import Share
     from gossamer.model.transformer import Transformer
@@ -29,6 +30,8 @@ def eval_nano(
     max_tokens: int = 512,
     threads: int = 1,
     exact_decoding: bool = False,
+    context: str | None = None,
+    filler: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Examine a small model: does it choose the right tool and copy every argument?
@@ -42,6 +45,8 @@ def eval_nano(
 
     `gossamer eval-nano --seed 7 --words /usr/share/dict/words --json > exam.json`
 
+    `gossamer eval-nano --context 1k,8k,64k`
+
     Args:
         model: nano (bundled), debug (random weights, to try the plumbing), or a model folder.
         seed: Of the questions.
@@ -53,8 +58,14 @@ def eval_nano(
         max_tokens: Most tokens of an answer; a longer one counts as wrong.
         threads: CPU threads.
         exact_decoding: Decode token by token, without guesses that are then checked (slower).
-        as_json: Print one JSON object (schema gossamer.nano_exam/1) instead of tables.
+        context: Instead of the exam, plant facts in texts of these many tokens and ask for them at the end;
+            k is 1,024. Long ones take long: reading grows with the square of the length.
+        filler: A text file to plant the facts in; default: neutral sentences.
+        as_json: Print one JSON object (schema gossamer.nano_exam/1, or gossamer.nano_context/1 with
+            --context) instead of tables.
     """
+    if context is not None:
+        return _context(model, context, seed, filler, threads, as_json)
     from gossamer.exam.words import WordSource
 
     source = WordSource.read(words) if words is not None else WordSource()
@@ -80,6 +91,59 @@ def eval_nano(
     else:
         _show(report)
     return 0
+
+
+def _context(model: str, lengths: str, seed: int, filler: Path | None, threads: int, as_json: bool) -> int:
+    """The planted facts."""
+    from gossamer.exam import filler as fillers
+    from gossamer.exam import needle
+    from gossamer.exam.words import WordSource
+
+    tokens = [needle.parse_length(part) for part in lengths.split(",")]
+    source = WordSource()
+    network, tokenizer = _load(model, threads)
+    with _Progress("texts") as progress:
+        report = needle.measure(
+            network,
+            tokenizer,
+            tokens,
+            seed=seed,
+            filler=lambda rng: (
+                fillers.sentences(rng, source) if filler is None else fillers.sentences_of(filler, rng)
+            ),
+            filler_name="neutral sentences" if filler is None else str(filler),
+            model_name=model,
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        from gossamer.records.envelope import encode
+
+        sys.stdout.write(encode(report).decode())
+    else:
+        _show_context(report)
+    return 0
+
+
+def _show_context(report: ContextReport) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{report.model}: planted facts found, seed {report.seed}, filler {report.filler}; measured, with "
+        "Wilson 95 % intervals"
+    )
+    table = Table(title="context", title_justify="left")
+    table.add_column("tokens", justify="right")
+    table.add_column("form")
+    for name in ("found", "95 % interval", "of", "found by depth", "s per 1k tokens"):
+        table.add_column(name, justify="right")
+    for result in report.results:
+        depths = "  ".join(f"{depth}: {s.count}/{s.total}" for depth, s in result.by_depth.items())
+        speed = f"{result.s_per_1k_tokens:.2f}"
+        table.add_row(f"{result.tokens:,}", result.form, *_cells(result.found), depths, speed)
+    console.print(table)
 
 
 def _load(model: str, threads: int) -> tuple[Transformer, Tokenizer]:

@@ -16,12 +16,15 @@ from gossamer.config.model import ConfigError, DSAConfig, ModelConfig
 from gossamer.model.cache import LatentKV
 from gossamer.model.layers import RMSNorm, joint_linear, linear
 from gossamer.model.trace import Trace
-from gossamer.ops.dsa import index_scores, indexer_kl_loss, select_indices, select_mask
+from gossamer.ops.dsa import index_scores, indexer_kl_loss, select_block, select_indices, select_mask
 from gossamer.ops.mla import absorbed_attention, attention_weights, expanded_attention, head_keys_values
 from gossamer.ops.mla.absorbed import gathered_attention
 
 AttentionMode = Literal["sparse", "dense"]
 _ABSORBED_TOKENS = 8
+_LONG = 16
+"""Contexts of more than this many selections are gathered from; masking would compute every key."""
+_GATHERED_QUERIES = 128
 
 
 class GatedMLA(nn.Module):
@@ -111,6 +114,8 @@ class GatedMLA(nn.Module):
         if not sparse and not want_loss:
             form = absorbed_attention if absorbed else expanded_attention
             return form(q, latent, shared_key, w_kv)
+        if not (absorbed or want_loss or torch.is_grad_enabled()) and latent.shape[1] > _LONG * top_k:
+            return self._attend_long(q, latent, shared_key, index, top_k)
         with torch.set_grad_enabled(want_loss and torch.is_grad_enabled()):
             scores = index_scores(index.queries, index.keys, index.weights)  # [B, T, S]
         if absorbed:
@@ -122,6 +127,17 @@ class GatedMLA(nn.Module):
                 weights = attention_weights(q, keys, allowed)
             trace.indexer_losses[self.layer] = indexer_kl_loss(scores, weights, allowed)
         return expanded_attention(q, latent, shared_key, w_kv, allowed)
+
+    def _attend_long(
+        self, q: Tensor, latent: Tensor, shared_key: Tensor, index: IndexerOutput, top_k: int
+    ) -> Tensor:
+        """The selection's attention in memory for a few queries' selected tokens; without gradient."""
+        chosen = select_block(index.queries, index.keys, index.weights, top_k)
+        parts = zip(q.split(_GATHERED_QUERIES, 1), chosen.split(_GATHERED_QUERIES, 1), strict=True)
+        w_kv = self.kv_b_proj.weight
+        return torch.cat(
+            [gathered_attention(part, latent, shared_key, w_kv, some) for part, some in parts], 1
+        )
 
 
 class IndexerOutput(NamedTuple):

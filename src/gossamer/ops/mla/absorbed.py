@@ -56,9 +56,9 @@ def gathered_attention(
     """
     with torch.autocast("cpu", enabled=False):
         rank = latent.shape[-1]
-        cached = torch.cat([latent.float(), shared_key.float()], -1)
-        rows = torch.arange(cached.shape[0]).view(-1, 1, 1)
-        picked = cached[rows, indices.clamp_min(0)]  # [B, T, G, R+P]
+        rows, used = torch.arange(latent.shape[0]).view(-1, 1, 1), indices.clamp_min(0)
+        # Gathered before they are joined: joining first would copy the whole cache at every step.
+        picked = torch.cat([latent[rows, used].float(), shared_key[rows, used].float()], -1)  # [B, T, G, R+P]
         query, w_v = absorb(q, w_kv, rank, shared_key.shape[-1])
         scores = torch.einsum("bthr,btgr->bthg", query, picked) * q.shape[-1] ** -0.5
         p = torch.softmax(scores.masked_fill((indices < 0).unsqueeze(2), -torch.inf), -1)
