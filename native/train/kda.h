@@ -33,16 +33,15 @@ struct KdaInputs {
     const float *dt_bias, *a_log, *norm_weight;  // [W], [H], [K]
 };
 
-// How each head's tokens are cut into chunks: starts [B H, T + 1] (the last entry is T), counts [B H].
+// How the tokens of each row are cut into chunks: starts [B, T + 1] (count entries, then T) and counts [B].
 // Inside a chunk no channel's decay, relative to the middle token, leaves float32's comfortable range.
 struct KdaChunks {
     int32_t *starts, *counts;
 };
 
-struct KdaSaved {
-    float *states;         // [sum of counts, Kp, Kp], state of each chunk at its middle token's decay
-    float *written, *mixed;  // [B, T, W]: beta-weighted corrections written to the state; output before the norm
-};
+// What forward keeps of one chunk for backward, rows of Kp: the state, expressed at the chunk's middle token
+// (Kp rows), then what each token wrote to it and each token's output before the norm (KDA_CHUNK rows each).
+inline size_t kda_kept(int width) { return (size_t)(kda_padded(width) + 2 * KDA_CHUNK) * kda_padded(width); }
 
 struct KdaGradients {
     float *x[3], *z, *b, *gate;  // as the inputs, contiguous
@@ -52,8 +51,8 @@ struct KdaGradients {
 // Fills the chunks and returns their number over all heads.
 int64_t kda_plan(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks);
 
-// out [B, T, W]; saved.states may be null when no gradient is wanted (then written and mixed are not kept).
-void kda_forward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, KdaSaved saved, float *out);
+// out [B, T, W]; kept [sum of counts, H, kda_kept(K)], or null when no gradient is wanted.
+void kda_forward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, float *kept, float *out);
 
-void kda_backward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, KdaSaved saved,
+void kda_backward(const KdaShape &shape, const KdaInputs &in, KdaChunks chunks, const float *kept,
                   const float *grad_out, KdaGradients grads);

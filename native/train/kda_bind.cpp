@@ -18,7 +18,8 @@ constexpr int MAX_TAPS = 64;
 
 void expect(const F32 &x, const char *name, size_t size) {
     if (x.size() != size) {
-        refuse(std::string(name) + " has " + std::to_string(x.size()) + " elements, expected " + std::to_string(size));
+        refuse(std::string(name) + " has " + std::to_string(x.size()) + " elements, expected " +
+               std::to_string(size));
     }
 }
 
@@ -53,24 +54,23 @@ class Mixer {
     }
 
     int64_t plan(I32 starts, I32 counts) const {
-        const size_t heads = (size_t)shape.batch * shape.heads;
-        if (starts.size() != heads * (shape.tokens + 1) || counts.size() != heads) {
-            refuse("chunks must be starts [B H, T + 1] and counts [B H]");
+        const size_t rows = shape.batch;
+        if (starts.size() != rows * (shape.tokens + 1) || counts.size() != rows) {
+            refuse("chunks must be starts [B, T + 1] and counts [B]");
         }
         return kda_plan(shape, inputs, {starts.data(), counts.data()});
     }
 
-    void forward(I32 starts, I32 counts, F32 out, std::optional<F32> states, std::optional<F32> written,
-                 std::optional<F32> mixed) const {
+    void forward(I32 starts, I32 counts, F32 out, std::optional<F32> kept) const {
         expect(out, "out", tokens());
-        KdaSaved saved{};
-        if (states) saved = saved_of(counts, *states, written.value(), mixed.value());
-        kda_forward(shape, inputs, {starts.data(), counts.data()}, saved, out.data());
+        if (kept) expect_kept(counts, *kept);
+        kda_forward(shape, inputs, {starts.data(), counts.data()}, kept ? kept->data() : nullptr, out.data());
     }
 
-    void backward(I32 starts, I32 counts, F32 states, F32 written, F32 mixed, F32 grad_out, F32 q, F32 k, F32 v,
+    void backward(I32 starts, I32 counts, F32 kept, F32 grad_out, F32 q, F32 k, F32 v,
                   F32 q_taps, F32 k_taps, F32 v_taps, F32 z, F32 dt_bias, F32 a_log, F32 b, F32 gate,
                   F32 norm_weight) const {
+        expect_kept(counts, kept);
         const F32 *wide[] = {&grad_out, &q, &k, &v, &z, &gate};
         for (const F32 *x : wide) expect(*x, "gradient", tokens());
         const F32 *taps[] = {&q_taps, &k_taps, &v_taps};
@@ -87,8 +87,7 @@ class Mixer {
                               dt_bias.data(),
                               a_log.data(),
                               norm_weight.data()};
-        kda_backward(shape, inputs, {starts.data(), counts.data()}, saved_of(counts, states, written, mixed),
-                     grad_out.data(), to);
+        kda_backward(shape, inputs, {starts.data(), counts.data()}, kept.data(), grad_out.data(), to);
     }
 
   private:
@@ -110,21 +109,17 @@ class Mixer {
         return {x.data(), (ptrdiff_t)x.stride(0), (ptrdiff_t)x.stride(1)};
     }
 
-    KdaSaved saved_of(const I32 &counts, const F32 &states, const F32 &written, const F32 &mixed) const {
+    void expect_kept(const I32 &counts, const F32 &kept) const {
         size_t chunks = 0;
         for (size_t i = 0; i < counts.size(); ++i) chunks += counts.data()[i];
-        const size_t kp = kda_padded(shape.width);
-        expect(states, "states", chunks * kp * kp);
-        expect(written, "written", tokens());
-        expect(mixed, "mixed", tokens());
-        return {states.data(), written.data(), mixed.data()};
+        expect(kept, "kept", chunks * shape.heads * kda_kept(shape.width));
     }
 };
 
 }  // namespace
 
 void bind_kda(nb::module_ &m) {
-    m.def("kda_padded", &kda_padded, "Head width rounded up to the kernel's tiles.");
+    m.def("kda_kept", &kda_kept, "Floats that forward keeps of a chunk for a head width.");
     nb::class_<Mixer>(m, "KdaMixer", "One call of the KDA mixer: checked inputs, then plan, forward, backward.")
         .def(nb::init<Rows, Rows, Rows, F32, F32, F32, Rows, F32, F32, Rows, Rows, F32, std::optional<float>, float,
                       float>(),
@@ -135,7 +130,6 @@ void bind_kda(nb::module_ &m) {
              nb::arg("bound").none(), nb::arg("l2_eps"), nb::arg("norm_eps"))
         .def("plan", &Mixer::plan, nb::arg("starts").noconvert(), nb::arg("counts").noconvert(), NoGIL())
         .def("forward", &Mixer::forward, nb::arg("starts").noconvert(), nb::arg("counts").noconvert(),
-             nb::arg("out").noconvert(), nb::arg("states").noconvert().none(), nb::arg("written").noconvert().none(),
-             nb::arg("mixed").noconvert().none(), NoGIL())
+             nb::arg("out").noconvert(), nb::arg("kept").noconvert().none(), NoGIL())
         .def("backward", &Mixer::backward, NoGIL());
 }

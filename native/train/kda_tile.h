@@ -1,9 +1,10 @@
-// Products of matrices that fit the first-level cache, and the elementary functions of the KDA kernel.
+// Products of matrices that fit the first-level cache, for the KDA kernel.
 #pragma once
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 namespace kda {
 
@@ -17,16 +18,17 @@ constexpr int LANES = 4, ROWS = 2;
 constexpr int VECTORS = 16 / LANES;  // a register tile is ROWS x 16
 typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-// C[m,n] = A B, or C += A B.  A's element (i, p) is a[i * row + p * column]; m and n are multiples of 16.
-template <bool ACCUMULATE>
+// C[m,n] = A B, or FROM + A B when from, laid out as C, is given (it may be C itself).  A's element (i, p) is
+// a[i * row + p * column]; m and n are multiples of 16.
+template <bool ADD>
 inline void product(int m, int n, int k, const float *a, ptrdiff_t row, ptrdiff_t column, const float *b,
-                    ptrdiff_t ldb, float *c, ptrdiff_t ldc) {
+                    ptrdiff_t ldb, float *c, ptrdiff_t ldc, const float *from) {
     for (int j = 0; j < n; j += 16) {
         for (int i = 0; i < m; i += ROWS) {
             Vector sum[ROWS][VECTORS];
             for (int r = 0; r < ROWS; ++r) {
                 for (int v = 0; v < VECTORS; ++v) {
-                    sum[r][v] = ACCUMULATE ? *(const Vector *)(c + (i + r) * ldc + j + v * LANES) : Vector{};
+                    sum[r][v] = ADD ? *(const Vector *)(from + (i + r) * ldc + j + v * LANES) : Vector{};
                 }
             }
             const float *ai = a + i * row, *bj = b + j;
@@ -51,36 +53,35 @@ inline void product(int m, int n, int k, const float *a, ptrdiff_t row, ptrdiff_
 inline void transpose(int m, int n, const float *from, ptrdiff_t ldf, float *to, ptrdiff_t ldt) {
     for (int i = 0; i < m; i += 8) {
         for (int j = 0; j < n; j += 8) {
-            for (int p = 0; p < 8; ++p) {
-                for (int r = 0; r < 8; ++r) to[(j + p) * ldt + i + r] = from[(i + r) * ldf + j + p];
+            const float *f = from + i * ldf + j;
+            float *t = to + j * ldt + i;
+#if defined(__AVX2__)
+            __m256 half[8], pair[8];
+            for (int r = 0; r < 4; ++r) {
+                // Rows r and r + 4 side by side, first for columns 0..3, then for columns 4..7.
+                half[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(f + r * ldf)),
+                                               _mm_loadu_ps(f + (r + 4) * ldf), 1);
+                half[r + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(f + r * ldf + 4)),
+                                                   _mm_loadu_ps(f + (r + 4) * ldf + 4), 1);
             }
+            for (int h = 0; h < 8; h += 4) {
+                pair[h] = _mm256_unpacklo_ps(half[h], half[h + 2]);
+                pair[h + 1] = _mm256_unpackhi_ps(half[h], half[h + 2]);
+                pair[h + 2] = _mm256_unpacklo_ps(half[h + 1], half[h + 3]);
+                pair[h + 3] = _mm256_unpackhi_ps(half[h + 1], half[h + 3]);
+                _mm256_storeu_ps(t + h * ldt, _mm256_unpacklo_ps(pair[h], pair[h + 2]));
+                _mm256_storeu_ps(t + (h + 1) * ldt, _mm256_unpackhi_ps(pair[h], pair[h + 2]));
+                _mm256_storeu_ps(t + (h + 2) * ldt, _mm256_unpacklo_ps(pair[h + 1], pair[h + 3]));
+                _mm256_storeu_ps(t + (h + 3) * ldt, _mm256_unpackhi_ps(pair[h + 1], pair[h + 3]));
+            }
+#else
+            for (int p = 0; p < 8; ++p) {
+                for (int r = 0; r < 8; ++r) t[p * ldt + r] = f[r * ldf + p];
+            }
+#endif
         }
     }
 }
-
-// exp with a relative error near 1e-7; arguments are clamped to float32's normal range.
-inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the integer
-    const float n = shifted - 12582912.0f;
-    const float f = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * (f * f) + f + 1.0f;
-    int32_t bits;
-    std::memcpy(&bits, &shifted, 4);
-    const int32_t power = (int32_t)(((uint32_t)bits + (127u - 0x4b400000u)) << 23);
-    float scale;
-    std::memcpy(&scale, &power, 4);
-    return p * scale;
-}
-
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
 // Sum of n products (n a multiple of 16) in 16 interleaved partial sums.
 inline float dot(int n, const float *x, const float *y) {

@@ -47,7 +47,7 @@ def nano(
 
     from gossamer.train import run as running
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1 if export is None and evaluate is None else threads)
     if export is not None:
         from gossamer.train.export import export_run
 
@@ -65,6 +65,7 @@ def nano(
             start=start,
             kernels=kernels,
             data_dir=data_dir,
+            threads=threads,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: trainer.stop())

@@ -148,9 +148,7 @@ def called(rng: Draw, size: int) -> str:
 
 def chosen(rng: Draw, size: int) -> str:
     """Several small records; one is asked for by its name and written out whole."""
-    records = {
-        str(values.name(rng)): _pairs(rng, rng.randint(1, 3), plain=True) for _ in range(max(2, size // 2))
-    }
+    records = {values.name(rng): _pairs(rng, rng.randint(1, 3), plain=True) for _ in range(max(2, size // 2))}
     lines = [f"{name}: {_json(rng, record)}" for name, record in records.items()]
     wanted = rng.sample(list(records), 1 + len(records) // 2)
     asked = [f"{name}\n{_block(rng, records[name])}" for name in wanted]
@@ -167,6 +165,21 @@ def escapes(rng: Draw, size: int) -> str:
     return "\n".join(lines)
 
 
+def planted(rng: Draw, size: int) -> str:
+    """Facts among sentences without meaning, asked for at the end."""
+    facts = _pairs(rng, 1 + rng.randint(0, min(3, size)), plain=True)
+    fact = rng.choice(("The {k} is {v}.", "Remember: {k} is {v}.", "{k} = {v}.", "{v} is the {k}."))
+    lines = [_fill(fact, key, value) for key, value in facts.items()]
+    for _ in range(size):
+        length = rng.randint(3, 8)
+        lines.insert(
+            rng.randint(0, len(lines)), " ".join([rng.word() for _ in range(length)]).capitalize() + "."
+        )
+    ask = rng.choice(("What is the {k}? {v}", "{k}? {v}", "So the {k} is {v}", "The {k} was: {v}"))
+    wanted = rng.sample(list(facts), rng.randint(1, len(facts)))
+    return " ".join(lines) + "\n" + "\n".join([_fill(ask, key, facts[key]) for key in wanted])
+
+
 EXERCISES: tuple[Callable[[Draw, int], str], ...] = (
     repeated,
     repeated,
@@ -181,6 +194,7 @@ EXERCISES: tuple[Callable[[Draw, int], str], ...] = (
     called,
     chosen,
     escapes,
+    planted,
 )
 
 
@@ -191,7 +205,7 @@ def _pairs(rng: Draw, size: int, *, plain: bool) -> Pairs:
     for _ in range(size):
         others = OTHERS[:3] if plain else OTHERS
         value = rng.choice(STRINGS if rng.random() < 0.65 else others)(rng)
-        key = values.name(rng) if rng.random() < 0.8 else str(values.pseudo_word(rng))
+        key = values.name(rng) if rng.random() < 0.8 else values.pseudo_word(rng)
         if key not in found and str(value) not in seen:
             found[key] = value
             seen.add(str(value))
@@ -221,4 +235,5 @@ def _shown(value: object) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
-    return {str: "string", int: "number", float: "number", list: "array", dict: "object"}[type(value)]
+    kinds: dict[type, str] = {str: "string", int: "number", float: "number", list: "array", dict: "object"}
+    return kinds[type(value)]

@@ -48,6 +48,8 @@ class Trainer:
         data: the rows of each kind, "text" and "dialogue".
         folder: where state and log are kept.
         show: called with each progress line.
+        threads: micro-batches computed side by side.  torch itself should be given one thread: its own pool
+            would only wait, spinning, for cores that these threads use.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Trainer:
         data: Mapping[str, Rows],
         folder: Path,
         show: Callable[[str], None] | None = None,
+        threads: int = 1,
     ):
         self.model = model
         self.plan = plan
@@ -66,7 +69,7 @@ class Trainer:
         self.indexer = {n: p for n, p in model.named_parameters() if ".indexer." in n}
         self.trunk = {n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad}
         self._workers = ThreadPoolExecutor(
-            min(torch.get_num_threads(), plan.batch_rows // plan.micro_rows),
+            min(threads, plan.batch_rows // plan.micro_rows),
             initializer=partial(torch.set_num_threads, 1),
         )
         self.optimizer = MuonAdam(
@@ -116,14 +119,11 @@ class Trainer:
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
         record, loads = self._gradients(phase, batch, with_kl)
-        if not math.isfinite(record["loss"]):
-            raise TrainError(
-                f"step {p.step}: the loss is {record['loss']}; lower the rates in the plan and call again, "
-                "the last saved state is kept"
-            )
+        self._check(record, "loss")
         if phase.trains != "indexer":
             own = [x for x in self.trunk.values() if x.grad is not None]
             record["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(own, plan.clip_norm))
+            self._check(record, "grad_norm")
         self.optimizer.step()
         if phase.trains != "indexer":
             self._balance(loads, plan.router_rate * scale)
@@ -133,6 +133,15 @@ class Trainer:
         self._advance(phase, batch.num_tokens, seconds)
         self._log(record)
         self._show(record)
+
+    def _check(self, record: dict[str, Any], name: str) -> None:
+        """Stop before a step that would ruin the weights; the state on disk is from before it."""
+        if not math.isfinite(record[name]):
+            what = "loss" if name == "loss" else "norm of the gradient"
+            raise TrainError(
+                f"step {self.progress.step}: the {what} is {record[name]}; lower the rates in the plan and "
+                "call again, the last saved state is kept"
+            )
 
     def _gradients(
         self, phase: Phase, batch: Batch, with_kl: bool

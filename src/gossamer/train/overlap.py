@@ -93,7 +93,7 @@ def report(documents: list[Document]) -> dict[str, float]:
 def _shares(documents: list[Document], hashes: list[np.ndarray], kept: Iterable[int]) -> dict[str, float]:
     kept = list(kept)
     training = _unique(hashes[i] for i in kept if not documents[i].held_out)
-    shares = {}
+    shares: dict[str, float] = {}
     for name in sorted({documents[i].category for i in kept if documents[i].held_out}):
         parts = [hashes[i] for i in kept if documents[i].held_out and documents[i].category == name]
         own = np.concatenate(parts)

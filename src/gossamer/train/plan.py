@@ -49,7 +49,12 @@ class Plan:
     """In the sparse phase the indexer learns at every n-th step."""
     text_shares: tuple[tuple[str, float], ...] = (("technical", 0.4), ("prose", 0.35), ("python", 0.25))
     """Of the text rows."""
-    text_stage: tuple[tuple[str, float], ...] = (("text", 0.68), ("drill", 0.2), ("dialogue whole", 0.12))
+    text_stage: tuple[tuple[str, float], ...] = (
+        ("text", 0.65),
+        ("easy drill", 0.1),
+        ("drill", 0.15),
+        ("dialogue whole", 0.1),
+    )
     """Kinds of rows in the text stage; the copying drills and some dialogues, learned whole, start early."""
     dialogue_stage: tuple[tuple[str, float], ...] = (("text", 0.3), ("drill", 0.05), ("dialogue", 0.65))
     """Kinds of rows in the dialogue stage."""
@@ -95,7 +100,8 @@ class Plan:
             for key in ("text_shares", "text_stage", "dialogue_stage")
         }
         notes = tuple(tree.pop("notes", ()))
-        return cls(phases=phases, notes=notes, **shares, **tree)
+        tree |= shares
+        return cls(phases=phases, notes=notes, **tree)
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:

@@ -83,14 +83,14 @@ def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
 def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
     """Every kind of row by name, from one seed."""
     tokenizer, length = prepared.tokenizer, plan.length
-    generator = Generator(seed, prepared.glossary)
+    generator = Generator(seed, prepared.glossary, words=prepared.words)
     return {
         "text": TextRows(prepared.folder, dict(plan.text_shares), length, seed),
         "drill": DrillRows(Drills(seed, prepared.words), tokenizer, length),
         "easy drill": DrillRows(Drills(seed + 1, prepared.words, 0.3), tokenizer, length),
         "dialogue": DialogueRows(generator, tokenizer, length),
         "dialogue whole": DialogueRows(
-            Generator(seed + 1, prepared.glossary), tokenizer, length, everything=True
+            Generator(seed + 1, prepared.glossary, words=prepared.words), tokenizer, length, everything=True
         ),
     }
 

@@ -30,6 +30,7 @@ def open_run(
     kernels: Kernels = "fused",
     cache: Path | None = None,
     data_dir: Path | None = None,
+    threads: int = 1,
 ) -> Trainer:
     """A trainer for a new run, or for one that stopped.
 
@@ -42,6 +43,7 @@ def open_run(
         kernels: "fused" native kernels, or "torch".
         cache: unpacked data packages; default `packages` in the folder.
         data_dir: a folder of .txt files instead of the data packages.
+        threads: micro-batches computed side by side.
 
     Raises:
         TrainError: no budget for a new run, or another one than the run began with.
@@ -57,7 +59,7 @@ def open_run(
         lengthen_memory(model)
     else:
         model = load(start, experts="dense").train()
-    return Trainer(model, plan, streams(prepared, plan), folder)
+    return Trainer(model, plan, streams(prepared, plan), folder, threads=threads)
 
 
 def trained(folder: Path) -> tuple[Transformer, Plan, Prepared, state.Progress]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.document import Document
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.document import Document
 from gossamer.train.drill import Drills
 
 DRILLS_PER_ROW = 64

@@ -58,8 +58,38 @@ def balanced(documents: list[Document], chars: int) -> list[str]:
     return [d.text[: int(len(d.text) * min(1.0, chars / totals[d.category]))] for d in documents]
 
 
-NOUNS = "user order file message event city product account task report image price page group".split()
-VERBS = "get list create update delete search send find read write book cancel convert check".split()
+NOUNS = (
+    "user",
+    "order",
+    "file",
+    "message",
+    "event",
+    "city",
+    "product",
+    "account",
+    "task",
+    "report",
+    "image",
+    "price",
+    "page",
+    "group",
+)
+VERBS = (
+    "get",
+    "list",
+    "create",
+    "update",
+    "delete",
+    "search",
+    "send",
+    "find",
+    "read",
+    "write",
+    "book",
+    "cancel",
+    "convert",
+    "check",
+)
 SCHEMA_TYPES = ("string", "integer", "number", "boolean", "array", "object")
 
 

@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.config import presets
 from gossamer.kernels import backend
+from gossamer.model.kda import KimiDeltaAttention
 from gossamer.train.fused import kda as fused
 
 NAMES = ("q", "k", "v", "q_taps", "k_taps", "v_taps", "z", "dt_bias", "a_log", "b", "gate", "o_norm_weight")
@@ -95,7 +97,9 @@ def test_memory_lengths(shift: float, bound: float | None) -> None:
     compare(inputs(7, 70, z_shift=shift), bound)
 
 
-@pytest.mark.parametrize(("heads", "width", "taps"), [(1, 64, 4), (3, 20, 4), (2, 8, 3), (1, 33, 1), (2, 48, 6)])
+@pytest.mark.parametrize(
+    ("heads", "width", "taps"), [(1, 64, 4), (3, 20, 4), (2, 8, 3), (1, 33, 1), (2, 48, 6)]
+)
 def test_widths(heads: int, width: int, taps: int) -> None:
     compare(inputs(3, 50, heads=heads, width=width, taps=taps), -5.0)
 
@@ -111,3 +115,70 @@ def test_repeated_keys() -> None:
     x["k"] = x["k"][:, :1].repeat(1, 64, 1)
     x["b"] = x["b"] + 6.0
     compare(x, -5.0, 1e-4)
+
+
+def mixed_by_layer(layer: KimiDeltaAttention, x: Tensor) -> Tensor:
+    """The layer's input [B, T, D] through its projections and the fused mixer, [B, T, W]."""
+    kda = layer.config
+    projected = (linear(x) for linear in (layer.q_proj, layer.k_proj, layer.v_proj))
+    return fused.kda_mixer(
+        *projected,
+        *(conv.weight for conv in (layer.q_conv1d, layer.k_conv1d, layer.v_conv1d)),
+        layer.f_b_proj(layer.f_a_proj(x)),
+        layer.dt_bias,
+        layer.A_log,
+        layer.b_proj(x),
+        layer.g_proj(x),
+        layer.o_norm.weight,
+        num_heads=kda.num_heads,
+        lower_bound=kda.gate_lower_bound,
+        l2_eps=kda.l2_norm_eps,
+        norm_eps=layer.norm_eps,
+    )
+
+
+def test_layer_of_nano() -> None:
+    """The layer of `gossamer.model` and the fused mixer inside the same projections."""
+    torch.manual_seed(9)
+    layer = KimiDeltaAttention(presets.load("nano")).float()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    x = torch.randn(1, 512, layer.q_proj.weight.shape[1])
+    grad = torch.randn_like(x)
+    results = []
+    for forward in (layer, lambda x: layer.o_proj(mixed_by_layer(layer, x))):
+        layer.zero_grad()
+        out = forward(x)
+        out.backward(grad)
+        grads = {n: p.grad.clone() for n, p in layer.named_parameters() if p.grad is not None}
+        results.append(grads | {"out": out.detach()})
+    want, got = results
+    assert want.keys() == got.keys()
+    for name, expected in want.items():
+        error = (got[name] - expected).abs().max() / expected.abs().max()
+        assert error <= 2e-5, f"{name}: relative error {error:.2e}"
+
+
+def test_slices_of_a_joint_projection() -> None:
+    """Inputs whose rows lie in one wider tensor are read in place."""
+    x = inputs(6, 37, batch=2)
+    options: dict[str, Any] = {"num_heads": 2, "lower_bound": -5.0, **EPS}
+    apart = fused.kda_mixer(**x, **options)
+    names = ("q", "k", "v", "z", "gate", "b")
+    joint = torch.cat([x[n] for n in names], -1).requires_grad_()
+    parts = dict(zip(names, joint.split([x[n].shape[-1] for n in names], -1), strict=True))
+    together = fused.kda_mixer(**{**x, **parts}, **options)
+    assert torch.equal(apart, together)
+    together.sum().backward()
+    assert joint.grad is not None
+    assert joint.grad.abs().sum(0).sum(0).min() > 0
+
+
+def test_refusals() -> None:
+    x = inputs(8, 5)
+    with pytest.raises(ValueError, match="num_heads = 3"):
+        fused.kda_mixer(**x, num_heads=3, lower_bound=-5.0, **EPS)
+    with pytest.raises(ValueError, match="lower_bound must be negative"):
+        fused.kda_mixer(**x, num_heads=2, lower_bound=5.0, **EPS)
+    with pytest.raises(ValueError, match="k must be"):
+        fused.kda_mixer(**{**x, "k": x["k"][:, 1:]}, num_heads=2, lower_bound=-5.0, **EPS)

@@ -48,7 +48,7 @@ def route(
 
 
 def best(biased: Tensor, experts_per_token: int) -> Tensor:
-    """The experts with the highest biased scores [M, E], best first, ties to the lower index: [M, A] int64."""
+    """Experts by biased score [M, E], highest first, ties to the lower index: [M, A] int64."""
     return biased.sort(dim=-1, descending=True, stable=True).indices[..., :experts_per_token]
 
 

@@ -66,7 +66,7 @@ class Draw(random.Random):
 
     Args:
         seed: text that fixes every draw.
-        words: what `word` chooses from; short lower-case words of any language.
+        words: what `word` chooses from, the most common ones first, which are taken more often.
         difficulty: 0 (short plain values) to 1.
     """
 
@@ -77,7 +77,11 @@ class Draw(random.Random):
 
     def __new__(cls, seed: str, *_: object, **__: object) -> Draw:
         """Take only the seed: the base class counts its arguments."""
-        return super().__new__(cls, seed)
+        return super().__new__(cls, seed)  # pyrefly: ignore
+
+    def word(self) -> str:
+        """One of the words; half of the draws come from the first quarter of the list."""
+        return self.words[int(len(self.words) * self.random() ** 2)]
 
     def upto(self, most: int) -> int:
         """1 to `most`, fewer when the difficulty is low; small numbers more often."""
@@ -92,13 +96,13 @@ def pseudo_word(rng: Draw) -> str:
 
 
 def word(rng: Draw) -> str:
-    """A known word or, one time in six, an invented one."""
-    return pseudo_word(rng) if rng.random() < 0.17 else rng.choice(rng.words)
+    """A known word or, one time in eight, an invented one."""
+    return pseudo_word(rng) if rng.random() < 0.13 else rng.word()
 
 
 def phrase(rng: Draw) -> str:
     """Two to five words, sometimes with a capital letter in front."""
-    made = " ".join([word(rng) for _ in range(rng.randint(2, 2 + round(3 * rng.difficulty)))])
+    made = " ".join([word(rng) for _ in range(rng.choice((2, 2, 3, 3, 2 + round(3 * rng.difficulty))))])
     kind = rng.random()
     return made.capitalize() if kind < 0.2 else made.title() if kind < 0.3 else made
 

@@ -39,8 +39,9 @@ def kda_mixer(
 ) -> Tensor:
     """What `gossamer.model.kda.KimiDeltaAttention` computes between its projections, from an empty state.
 
-    Short convolution with SiLU, L2 norm of q and k, decay, delta rule, head norm and output gate.  All tensors
-    are float32 on the CPU; the wide inputs may be slices of one wider tensor.
+    Short convolution with SiLU, L2 norm of q and k, decay, delta rule, head norm and output gate.  All
+    tensors are float32 on the CPU; the wide inputs may be slices of one wider tensor.  README.md of
+    `gossamer.ops.kda` derives the chunked form.
 
     Args:
         q: [B, T, W], the projection before the convolution.
@@ -83,17 +84,16 @@ class _Mixer(torch.autograd.Function):
         batch, tokens, width = q.shape
         native = _kernels()
         mixer = native.KdaMixer(*inputs, lower_bound, l2_eps, norm_eps)
-        starts = torch.empty(batch * b.shape[-1], tokens + 1, dtype=torch.int32)
-        counts = torch.empty(batch * b.shape[-1], dtype=torch.int32)
+        starts = torch.empty(batch, tokens + 1, dtype=torch.int32)
+        counts = torch.empty(batch, dtype=torch.int32)
         num_chunks = mixer.plan(starts, counts)
         out = torch.empty(batch, tokens, width)
         if not (graded and any(ctx.needs_input_grad)):
-            mixer.forward(starts, counts, out, None, None, None)
+            mixer.forward(starts, counts, out, None)
             return out
-        padded = native.kda_padded(width // b.shape[-1])
-        saved = torch.empty(num_chunks, padded, padded), torch.empty_like(out), torch.empty_like(out)
-        mixer.forward(starts, counts, out, *saved)
-        ctx.mixer, ctx.kept = mixer, (starts, counts, *saved)
+        kept = torch.empty(num_chunks, native.kda_kept(width // b.shape[-1]))
+        mixer.forward(starts, counts, out, kept)
+        ctx.mixer, ctx.kept = mixer, (starts, counts, kept)
         ctx.shapes = [x.shape for x in inputs]
         return out
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gossamer.kernels import backend
-from gossamer.mx.formats import BLOCK, FORMATS, MXError, Rule, check_rule, scale_increment
+from gossamer.mx import BLOCK, FORMATS, MXError, Rule
+from gossamer.mx.formats import check_rule, scale_increment
 
 
 def experts(

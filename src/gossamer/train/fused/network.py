@@ -95,7 +95,7 @@ def logits(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
 def hidden(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
     """The normed output of the last layer, [B, T, D], that the head reads."""
     text = model.model
-    block_size = model.config.attn_res_block_size
+    block_size = model.config.attn_res_block_size or 1
     betas = (model.config.situ_beta or 1.0, model.config.situ_linear_beta)
     prefix = embedding(ids, text.embed_tokens.weight)  # [B, T, D]
     blocks: list[Tensor] = []
@@ -186,7 +186,8 @@ def _mla(m: GatedMLA, layer: int, x: Tensor, ask: Ask) -> Tensor:
             a, kl, recall = indexed_attention(q, kv, shared_key, index, both, sparse=sparse)
             ask.indexer_losses[layer], ask.recalls[layer] = kl, recall
         else:
-            allowed = select(*(part.detach() for part in index), m.indexer.config.top_k)
+            q_i, k_i, w_i = (part.detach() for part in index)
+            allowed = select(q_i, k_i, w_i, both.top_k)
             a = attention(q, kv, shared_key, allowed=allowed, **sizes)
     else:
         a = attention(q, kv, shared_key, **sizes)
