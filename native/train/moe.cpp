@@ -1,10 +1,12 @@
 #include "train/moe.h"
 
-#include <cstring>
 #include <vector>
 
 #include "train/gemm.h"
-#include "train/pointwise.h"
+#include "train/vmath.h"
+
+using namespace panels;
+using gated::odd_stride;
 
 void sort_pairs(const int64_t *indices, const ExpertShape &s, int32_t *order, int32_t *starts) {
     const long pairs = s.tokens * s.per_token;
@@ -15,90 +17,152 @@ void sort_pairs(const int64_t *indices, const ExpertShape &s, int32_t *order, in
     for (long i = 0; i < pairs; ++i) order[next[indices[i]]++] = (int32_t)i;
 }
 
-static float *scratch(size_t size, int which) {
-    static thread_local std::vector<float> buffers[6];
-    if (buffers[which].size() < size) buffers[which].resize(size);
-    return buffers[which].data();
+namespace {
+
+struct ExpertMemory {
+    Scratch packed, x, dy, out, weights, ragged;
+};
+
+void add(int n, const float *from, float weight, float *to) {
+    for (int i = 0; i < n; ++i) to[i] += weight * from[i];
 }
 
-static void gather(const float *from, const int32_t *order, long rows, const ExpertShape &s, float *to) {
-    for (long r = 0; r < rows; ++r)
-        std::memcpy(to + r * s.width, from + (long)(order[r] / s.per_token) * s.width, sizeof(float) * s.width);
+// Rows of z as a packed right operand.
+void gather_panels(const float *z, const int32_t *pairs, int rows, const ExpertShape &s, float *to) {
+    const int width = s.net.width, whole = width / NR * NR;
+    for (int r = 0; r < rows; ++r) {
+        const float *from = z + (size_t)(pairs[r] / s.per_token) * width;
+        for (int j = 0; j < whole; j += NR) {
+            float *panel = to + (size_t)j * rows + (size_t)r * NR;
+            store(panel, load(from + j));
+            store(panel + VW, load(from + j + VW));
+        }
+        for (int j = whole; j < width; ++j) to[(size_t)whole * rows + (size_t)r * NR + j - whole] = from[j];
+    }
+    pad_columns(rows, width, to);
 }
+
+void gather_rows(const float *z, const int32_t *pairs, int rows, const ExpertShape &s, float *to, int stride) {
+    const int width = s.net.width;
+    for (int r = 0; r < rows; ++r)
+        std::memcpy(to + (size_t)r * stride, z + (size_t)(pairs[r] / s.per_token) * width, sizeof(float) * width);
+}
+
+}  // namespace
 
 void experts_forward(const float *z, const float *weights, const float *w1, const float *w3, const float *w2,
                      const int32_t *order, const int32_t *starts, float *gate, float *up, float *y,
-                     const ExpertShape &s, float beta, float linear_beta) {
-    std::memset(y, 0, sizeof(float) * s.tokens * s.width);
-    const int zw = s.width, in = s.inner;
+                     const ExpertShape &s) {
+    static thread_local ExpertMemory memory;
+    const int width = s.net.width, stride = odd_stride(width), room = gated::padded(width);
+    const size_t kept = gated::padded(s.net.inner), matrix = (size_t)width * s.net.inner;
+    std::memset(y, 0, sizeof(float) * s.tokens * width);
+    float *packed = memory.packed.get(gated::packed_size(s.net));
     for (int e = 0; e < s.experts; ++e) {
-        const long rows = starts[e + 1] - starts[e];
-        if (rows == 0) continue;
-        const int32_t *own = order + starts[e];
-        const size_t at = (size_t)e * in * zw;
-        float *x = scratch(rows * zw, 0), *hidden = scratch(rows * in, 1), *out = scratch(rows * zw, 2);
-        float *g = gate + (long)starts[e] * in, *u = up + (long)starts[e] * in;
-        gather(z, own, rows, s, x);
-        sgemm(false, true, (int)rows, in, zw, x, zw, w1 + at, zw, g, in, false);
-        sgemm(false, true, (int)rows, in, zw, x, zw, w3 + at, zw, u, in, false);
-        situ_forward(rows, in, in, g, u, beta, linear_beta, hidden);
-        sgemm(false, true, (int)rows, zw, in, hidden, in, w2 + at, in, out, zw, false);
-        for (long r = 0; r < rows; ++r) {
-            const float weight = weights[own[r]];
-            float *target = y + (long)(own[r] / s.per_token) * zw;
-            for (int i = 0; i < zw; ++i) target[i] += weight * out[r * zw + i];
+        const int32_t begin = starts[e], end = starts[e + 1];
+        if (begin == end) continue;
+        gated::pack_forward(s.net, w1 + e * matrix, w3 + e * matrix, w2 + e * matrix, packed);
+        const int block = gated::block_rows(end - begin);
+        float *x = memory.x.get((size_t)block * stride), *out = memory.out.get((size_t)block * room);
+        for (int32_t at = begin; at < end; at += block) {
+            const int rows = std::min(block, end - at);
+            gather_rows(z, order + at, rows, s, x, stride);
+            gated::forward_block(s.net, packed, rows, x, stride, gate + at * kept, up + at * kept, out, room);
+            for (int r = 0; r < rows; ++r) {
+                const int32_t pair = order[at + r];
+                add(width, out + (size_t)r * room, weights[pair], y + (size_t)(pair / s.per_token) * width);
+            }
         }
     }
 }
 
-// With G the gathered dy, A the activation and D = G w2: dweight = A . D, and the rest follows from weight * D.
 void experts_backward(const float *z, const float *weights, const float *w1, const float *w3, const float *w2,
                       const int32_t *order, const int32_t *starts, const float *gate, const float *up,
                       const float *dy, float *dz, float *dweights, float *dw1, float *dw3, float *dw2,
-                      const ExpertShape &s, float beta, float linear_beta) {
-    std::memset(dz, 0, sizeof(float) * s.tokens * s.width);
-    const int zw = s.width, in = s.inner;
+                      const ExpertShape &s) {
+    static thread_local ExpertMemory memory;
+    const int width = s.net.width, stride = odd_stride(width), room = gated::padded(width);
+    const size_t kept = gated::padded(s.net.inner), matrix = (size_t)width * s.net.inner;
+    std::memset(dz, 0, sizeof(float) * s.tokens * width);
+    float *packed = memory.packed.get(gated::packed_size(s.net));
+    const gated::Ragged ragged(s.net, memory.ragged);
     for (int e = 0; e < s.experts; ++e) {
-        const long rows = starts[e + 1] - starts[e];
-        const size_t at = (size_t)e * in * zw, size = sizeof(float) * in * zw;
-        if (rows == 0) {
-            std::memset(dw1 + at, 0, size);
-            std::memset(dw3 + at, 0, size);
-            std::memset(dw2 + at, 0, size);
+        const int32_t begin = starts[e], end = starts[e + 1];
+        float *own1 = dw1 + e * matrix, *own3 = dw3 + e * matrix, *own2 = dw2 + e * matrix;
+        if (begin == end) {
+            for (float *own : {own1, own3, own2}) std::memset(own, 0, sizeof(float) * matrix);
             continue;
         }
-        const int32_t *own = order + starts[e];
-        const float *g = gate + (long)starts[e] * in, *u = up + (long)starts[e] * in;
-        float *x = scratch(rows * zw, 0), *hidden = scratch(rows * in, 1), *gy = scratch(rows * zw, 2);
-        float *d = scratch(rows * in, 3), *dg = scratch(rows * in, 4), *du = scratch(rows * in, 5);
-        gather(z, own, rows, s, x);
-        gather(dy, own, rows, s, gy);
-        situ_forward(rows, in, in, g, u, beta, linear_beta, hidden);
-        sgemm(false, false, (int)rows, in, zw, gy, zw, w2 + at, in, d, in, false);
-        for (long r = 0; r < rows; ++r) {
-            const float weight = weights[own[r]];
-            float parts[8] = {0}, sum = 0.0f;
-            float *row = d + r * in;
-            const float *h = hidden + r * in;
-            int i = 0;
-            for (; i + 8 <= in; i += 8)
-                for (int j = 0; j < 8; ++j) parts[j] += row[i + j] * h[i + j];
-            for (; i < in; ++i) sum += row[i] * h[i];
-            for (int j = 0; j < 8; ++j) sum += parts[j];
-            dweights[own[r]] = sum;
-            for (int k = 0; k < in; ++k) row[k] *= weight;
-            for (int k = 0; k < zw; ++k) gy[r * zw + k] *= weight;
+        gated::pack_backward(s.net, w1 + e * matrix, w3 + e * matrix, w2 + e * matrix, packed);
+        const int block = gated::block_rows(end - begin);
+        float *x = memory.x.get((size_t)block * room), *out = memory.out.get((size_t)block * room);
+        float *own_dy = memory.dy.get((size_t)block * stride), *row_weights = memory.weights.get(2 * (size_t)block);
+        float *row_gradients = row_weights + block;
+        const gated::WeightGradients to = ragged.aim(own1, own3, own2);
+        for (int32_t at = begin; at < end; at += block) {
+            const int rows = std::min(block, end - at);
+            const int32_t *pairs = order + at;
+            gather_panels(z, pairs, rows, s, x);
+            gather_rows(dy, pairs, rows, s, own_dy, stride);
+            for (int r = 0; r < rows; ++r) row_weights[r] = weights[pairs[r]];
+            gated::backward_block(s.net, packed, rows, x, own_dy, stride, gate + at * kept, up + at * kept,
+                                  row_weights, row_gradients, out, room, to, at == begin);
+            for (int r = 0; r < rows; ++r) {
+                dweights[pairs[r]] = row_gradients[r];
+                add(width, out + (size_t)r * room, 1.0f, dz + (size_t)(pairs[r] / s.per_token) * width);
+            }
         }
-        sgemm(true, false, zw, in, (int)rows, gy, zw, hidden, in, dw2 + at, in, false);
-        situ_backward(rows, in, in, d, g, u, beta, linear_beta, dg, du);
-        sgemm(true, false, in, zw, (int)rows, dg, in, x, zw, dw1 + at, zw, false);
-        sgemm(true, false, in, zw, (int)rows, du, in, x, zw, dw3 + at, zw, false);
-        float *dx = gy;
-        sgemm(false, false, (int)rows, zw, in, dg, in, w1 + at, zw, dx, zw, false);
-        sgemm(false, false, (int)rows, zw, in, du, in, w3 + at, zw, dx, zw, true);
-        for (long r = 0; r < rows; ++r) {
-            float *target = dz + (long)(own[r] / s.per_token) * zw;
-            for (int i = 0; i < zw; ++i) target[i] += dx[r * zw + i];
+        ragged.finish(to, own1, own3, own2);
+    }
+}
+
+void route_forward(const float *x, const float *w, const float *bias, const RouteShape &s, int64_t *indices,
+                   float *weights, float *picked) {
+    static thread_local Scratch memory;
+    const int experts = s.experts, per_token = s.per_token;
+    float *scores = memory.get((size_t)s.tokens * experts + experts), *biased = scores + s.tokens * experts;
+    sgemm(false, true, (int)s.tokens, experts, s.width, x, s.width, w, s.width, scores, experts, false);
+    for (long i = 0; i < s.tokens * experts; ++i) scores[i] = fast_sigmoid(scores[i]);
+    for (long m = 0; m < s.tokens; ++m) {
+        const float *own = scores + m * experts;
+        int64_t *chosen = indices + m * per_token;
+        float *weight = weights + m * per_token, *score = picked + m * per_token, total = 0.0f;
+        for (int e = 0; e < experts; ++e) biased[e] = own[e] + bias[e];
+        for (int a = 0; a < per_token; ++a) {
+            int best = 0;
+            for (int e = 1; e < experts; ++e)
+                if (biased[e] > biased[best]) best = e;
+            biased[best] = -__builtin_inff();
+            chosen[a] = best;
+            total += score[a] = own[best];
+        }
+        const float factor = s.renormalize ? s.scaling / (total + 1e-20f) : s.scaling;
+        for (int a = 0; a < per_token; ++a) weight[a] = score[a] * factor;
+    }
+}
+
+// With c the scaling, p the picked scores and S their sum: weight = c p / S, so dp = c (dweight - mean) / S with
+// mean = sum(dweight p) / S; the sigmoid's slope is p (1 - p).
+void route_backward(const float *x, const float *w, const int64_t *indices, const float *picked,
+                    const float *dweights, const RouteShape &s, float *dx, float *dw) {
+    const size_t width = s.width;
+    std::memset(dx, 0, sizeof(float) * s.tokens * width);
+    std::memset(dw, 0, sizeof(float) * s.experts * width);
+    for (long m = 0; m < s.tokens; ++m) {
+        const float *p = picked + m * s.per_token, *d = dweights + m * s.per_token;
+        float total = 0.0f, along = 0.0f;
+        for (int a = 0; a < s.per_token; ++a) {
+            total += p[a];
+            along += p[a] * d[a];
+        }
+        total += 1e-20f;
+        const float factor = s.renormalize ? s.scaling / total : s.scaling;
+        const float mean = s.renormalize ? along / total : 0.0f;
+        for (int a = 0; a < s.per_token; ++a) {
+            const float slope = factor * (d[a] - mean) * p[a] * (1.0f - p[a]);
+            const size_t e = (size_t)indices[m * s.per_token + a];
+            add(s.width, w + e * width, slope, dx + m * width);
+            add(s.width, x + m * width, slope, dw + e * width);
         }
     }
 }

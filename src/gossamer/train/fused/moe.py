@@ -5,6 +5,7 @@ Shape legend: M tokens, A experts per token, E experts, Z expert width, I interm
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -13,10 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gossamer.kernels import backend
-from gossamer.mx import Rule
-from gossamer.mx.tensor import fake_quant
-from gossamer.ops import router
-from gossamer.train.fused.linear import linear
+from gossamer.mx import BLOCK, FORMATS, MXError, Rule
+from gossamer.mx.formats import check_rule, scale_increment
 
 
 def experts(
@@ -39,7 +38,7 @@ def experts(
         w3: [E, I, Z], up.
         w2: [E, Z, I], down.
         beta: of SiTU.
-        linear_beta: of SiTU.
+        linear_beta: of SiTU; None leaves the up branch unbounded.
 
     Returns:
         [M, Z]; gradients reach z, weights and the three matrices.
@@ -47,34 +46,73 @@ def experts(
     Raises:
         ValueError: the shapes do not fit, or an index names no expert.
     """
-    return _Experts.apply(z.contiguous(), indices, weights.contiguous(), w1, w3, w2, beta, linear_beta or 0.0)
+    if w1.ndim != 3 or w3.shape != w1.shape or w2.shape != w1.mT.shape:
+        raise ValueError(
+            f"w1 and w3 must be [E, I, Z] and w2 [E, Z, I], got {list(w1.shape)}, {list(w3.shape)} and "
+            f"{list(w2.shape)}"
+        )
+    if weights.shape != indices.shape:
+        raise ValueError(f"weights are {list(weights.shape)}, but indices {list(indices.shape)}")
+    parts = [t.contiguous() for t in (z, weights, w1, w3, w2)]
+    return _Experts.apply(indices.contiguous(), *parts, beta, linear_beta or 0.0)
 
 
 def route(
-    x: Tensor, weight: Tensor, bias: Tensor, *, experts_per_token: int, renormalize: bool, scaling: float
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    experts_per_token: int,
+    renormalize: bool,
+    scaling: float,
+    num_groups: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """As `gossamer.ops.router.route` with one group: indices [M, A] and weights [M, A] of x [M, D]."""
-    scores = torch.sigmoid(linear(x, weight))
-    with torch.no_grad():
-        picked = router.best(scores + bias, experts_per_token)
-    weights = scores.gather(-1, picked)
-    if renormalize:
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    return picked, weights * scaling
+    """As `gossamer.ops.router.route` with one group of experts.
+
+    Args:
+        x: [M, D].
+        weight: [E, D].
+        bias: [E]; it decides who is selected, never the weight.
+        experts_per_token: A.
+        renormalize: Make the chosen scores sum to one before scaling.
+        scaling: Multiplies the weights.
+        num_groups: Must be 1.
+
+    Returns:
+        Indices [M, A] int64, best first, ties to the lower index, and weights [M, A] with gradients to x and
+        weight.
+
+    Raises:
+        ValueError: more than one group, more experts per token than experts, or shapes that do not fit.
+    """
+    if num_groups != 1:
+        raise ValueError(
+            f"the fused router knows one group of experts, got {num_groups}; use ops.router.route"
+        )
+    parts = (x.contiguous(), weight.contiguous(), bias.detach().contiguous())
+    return _Route.apply(*parts, experts_per_token, renormalize, scaling)
 
 
 def quantised(w: Tensor, rule: Rule) -> Tensor:
-    """The values MXFP4 stores for w [E, rows, columns], without a graph."""
-    with torch.no_grad():
-        return fake_quant(w, "mxfp4", rule)
+    """The values MXFP4 stores for w [..., n] float32, without a graph; equal to `mx.tensor.fake_quant`.
+
+    Raises:
+        MXError: unknown rule, another dtype, or a last dimension that is no multiple of 32.
+    """
+    if w.dim() == 0 or w.shape[-1] % BLOCK or w.dtype != torch.float32:
+        raise MXError(f"blocks of {BLOCK} float32 values are needed, got {w.dtype} {list(w.shape)}")
+    values = w.detach().contiguous()
+    y = torch.empty_like(values)
+    _kernels().mxfp4_values(values, y, scale_increment(FORMATS["mxfp4"], check_rule(rule)))
+    return y
 
 
 class _Experts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        z: Tensor,
         indices: Tensor,
+        z: Tensor,
         weights: Tensor,
         w1: Tensor,
         w3: Tensor,
@@ -82,27 +120,49 @@ class _Experts(torch.autograd.Function):
         beta: float,
         linear_beta: float,
     ) -> Tensor:
-        pairs, inner = indices.numel(), w1.shape[1]
+        native, pairs = _kernels(), indices.numel()
         order = torch.empty(pairs, dtype=torch.int32)
         starts = torch.empty(w1.shape[0] + 1, dtype=torch.int32)
-        gate, up, y = z.new_empty(pairs, inner), z.new_empty(pairs, inner), torch.empty_like(z)
-        native = _kernels()
-        native.sort_pairs(indices.contiguous(), order, starts)
+        native.sort_pairs(indices, order, starts)
+        kept, y = z.new_empty(2, pairs, native.padded(w1.shape[1])), torch.empty_like(z)
         parts = [t.detach() for t in (z, weights, w1, w3, w2)]
-        native.experts(*parts, order, starts, gate, up, y, beta, linear_beta)
-        ctx.save_for_backward(z, weights, w1, w3, w2, order, starts, gate, up)
+        native.experts(*parts, order, starts, *kept, y, beta, linear_beta)
+        ctx.save_for_backward(z, weights, w1, w3, w2, order, starts, kept)
         ctx.betas = (beta, linear_beta)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
-        saved = [t.detach() for t in ctx.saved_tensors]
+        *saved, kept = (t.detach() for t in ctx.saved_tensors)
         grads = [torch.empty_like(t) for t in saved[:5]]
-        _kernels().experts_backward(*saved, grad_outputs[0].contiguous(), *grads, *ctx.betas)
-        dz, dweights, *dw = grads
-        return dz, None, dweights, *dw, None, None
+        _kernels().experts_backward(*saved, *kept, grad_outputs[0].contiguous(), *grads, *ctx.betas)
+        return None, *grads, None, None
 
 
+class _Route(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, per_token: int, renormalize: bool, scaling: float
+    ) -> tuple[Tensor, Tensor]:
+        indices = torch.empty(len(x), per_token, dtype=torch.int64)
+        weights, picked = x.new_empty(len(x), per_token), x.new_empty(len(x), per_token)
+        own = (x.detach(), weight.detach())
+        _kernels().route(*own, bias, indices, weights, picked, renormalize, scaling)
+        ctx.save_for_backward(x, weight, indices, picked)
+        ctx.mark_non_differentiable(indices)
+        ctx.options = (renormalize, scaling)
+        return indices, weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        saved = [t.detach() for t in ctx.saved_tensors]
+        dx, dw = torch.empty_like(saved[0]), torch.empty_like(saved[1])
+        _kernels().route_backward(*saved, grad_outputs[1].contiguous(), dx, dw, *ctx.options)
+        return dx, dw, None, None, None, None
+
+
+@cache
 def _kernels() -> ModuleType:
     return backend.load().train
