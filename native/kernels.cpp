@@ -15,4 +15,5 @@ GOSSAMER_EXPAND(GOSSAMER_MODULE, m) {
     bind_indexer(train);
     bind_moe(train);
     bind_head(train);
+    bind_optimizer(train);
 }

@@ -26,7 +26,8 @@ TOLERANCES: dict[tuple[str, str, str], Tolerance] = {
     ("kda_grad", "float32", "chunk"): Tolerance(5e-5, 2e-3, "as the outputs, through two more products"),
     ("kda_decay_grad", "float32", "chunk"): Tolerance(5e-4, 5e-3, "a small difference of large sums"),
     ("short_conv", "float32", "shifted"): Tolerance(1e-6, 1e-5, "four terms in another order"),
-    ("mla", "float32", "expanded"): Tolerance(2e-6, 2e-5, "softmax with another reduction order"),
+    # dq where one token takes all the weight is a small difference: 2.7e-6 on processors without AVX-512.
+    ("mla", "float32", "expanded"): Tolerance(4e-6, 2e-5, "softmax with another reduction order"),
     ("mla", "float32", "absorbed"): Tolerance(2e-6, 2e-5, "products re-associated through the latent space"),
     ("dsa", "float32", "gathered"): Tolerance(2e-6, 2e-5, "as absorbed attention, on fewer tokens"),
     ("dsa_scores", "float32", "vectorised"): Tolerance(1e-6, 1e-5, "dot products in another order"),

@@ -16,3 +16,4 @@ void bind_attention(nanobind::module_ &m);
 void bind_indexer(nanobind::module_ &m);
 void bind_moe(nanobind::module_ &m);
 void bind_head(nanobind::module_ &m);
+void bind_optimizer(nanobind::module_ &m);

@@ -9,8 +9,8 @@ import torch
 from gossamer.config import presets
 from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.corpus import Document
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.document import Document
 from gossamer.train.loop import Trainer
 from gossamer.train.plan import two_stages
 from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
@@ -55,8 +55,10 @@ def make_trainer(tmp_path, tiny_config, tiny_data):
         text = TextRows(tiny_data, dict(plan.text_shares), LENGTH, SEED)
         tokenizer = Tokenizer.bytes_only()
         dialogues = DialogueRows(Generator(SEED), tokenizer, LENGTH)
-        shares = {"text": 0.0, "dialogue": 0.5}
-        data = {name: MixedRows(text, dialogues, share, SEED) for name, share in shares.items()}
+        data = {
+            "text": MixedRows({"text": (text, 1.0)}, SEED),
+            "dialogue": MixedRows({"text": (text, 0.5), "dialogue": (dialogues, 0.5)}, SEED),
+        }
         return Trainer(Transformer(tiny_config, seed=SEED), plan, data, folder, show=lambda line: None)
 
     return make

@@ -39,12 +39,6 @@ def test_wordnet_line_becomes_a_sentence():
     assert list(strip.wordnet_entries(head + line)) == ['benthos, sea floor (noun): life of the sea; "b".']
 
 
-def test_held_out_is_decided_by_name_and_about_one_in_a_hundred():
-    flags = [corpus.held_out("p", f"doc{i}") for i in range(5000)]
-    assert flags == [corpus.held_out("p", f"doc{i}") for i in range(5000)]
-    assert 20 < sum(flags) < 90
-
-
 def test_local_text_files_instead_of_packages(tmp_path):
     (tmp_path / "a.txt").write_text("Some words. " * 40)
     (tmp_path / "short.txt").write_text("no")

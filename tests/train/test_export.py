@@ -15,6 +15,7 @@ from gossamer.train import card, curve, exam
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.errors import TrainError
 from gossamer.train.export import export_run
+from gossamer.train.passes import TorchPasses
 
 FACTS = {
     "parameters": 5,
@@ -25,8 +26,9 @@ FACTS = {
         "batch_rows": 2,
         "length": 96,
         "seed": 1,
-        "dialogue_share_in_text": 0.15,
-        "text_replay": 0.15,
+        "text_stage": [["text", 0.85], ["drill", 0.15]],
+        "dialogue_stage": [["text", 0.3], ["dialogue", 0.7]],
+        "kernels": "fused",
     },
     "finished": False,
     "steps": 3,
@@ -51,7 +53,7 @@ def test_reloaded_packed_export_gives_the_fake_quantised_models_logits(make_trai
     trainer = make_trainer("run")
     trainer.run(max_steps=3)
     model = trainer.model.eval()
-    trainer._set_fake_quant(True)
+    TorchPasses(model).begin_step(fake_quant=True)
     with CheckpointWriter(tmp_path / "out") as writer:
         for name, array, dtype in to_checkpoint(model):
             writer.add(name, array, dtype)

@@ -7,7 +7,8 @@ from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
 from gossamer.train.corpus import Document
 from gossamer.train.dialogue.generate import Generator
-from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
+from gossamer.train.drill import Drills
+from gossamer.train.streams import DialogueRows, DrillRows, MixedRows, TextRows, encode_corpus
 
 LENGTH = 1024
 
@@ -45,16 +46,29 @@ def test_rows_depend_on_their_number_alone(tmp_path, tokenizer, number):
     shares = {"technical": 0.5, "prose": 0.3, "python": 0.2}
 
     def build():
-        return MixedRows(
-            TextRows(tmp_path, shares, LENGTH, 5), DialogueRows(Generator(5), tokenizer, LENGTH), 0.5, 5
-        )
+        text = TextRows(tmp_path, shares, LENGTH, 5)
+        dialogues = DialogueRows(Generator(5), tokenizer, LENGTH)
+        drills = DrillRows(Drills(5), tokenizer, LENGTH)
+        return MixedRows({"text": (text, 0.4), "dialogue": (dialogues, 0.4), "drill": (drills, 0.2)}, 5)
 
     one = build()
     one.row(3)
     first, second = one.row(number), build().row(number)
-    assert (first[0] == second[0]).all()
+    assert first[0] == second[0]
     assert (first[1] == second[1]).all()
-    assert len(first[0]) == LENGTH
+    assert (first[2] == second[2]).all()
+    assert len(first[1]) == LENGTH
+
+
+def test_kinds_follow_the_shares_and_name_their_rows(tmp_path, tokenizer):
+    drills = DrillRows(Drills(5), tokenizer, 64)
+    dialogues = DialogueRows(Generator(5), tokenizer, 64)
+    rows = MixedRows({"drill": (drills, 3.0), "dialogue": (dialogues, 1.0), "none": (dialogues, 0.0)}, 5)
+    batch = rows.batch(0, 120)
+    assert set(batch.kinds) == {"drill", "dialogue"}
+    assert 0.6 < batch.kinds.count("drill") / 120 < 0.9
+    number = batch.kinds.index("drill")
+    assert (batch.ids[number] == drills.row(number)[0]).all()
 
 
 def test_text_rows_are_consecutive_pieces_with_the_next_token_as_target(tmp_path, tokenizer):

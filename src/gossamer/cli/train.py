@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Literal
 
 from cyclopts import App
 
@@ -18,6 +19,8 @@ def nano(
     run: Path = Path("runs/nano"),
     seed: int = 1,
     threads: int = 2,
+    start: Path | None = None,
+    kernels: Literal["fused", "torch"] = "fused",
     data_dir: Path | None = None,
     steps: int | None = None,
     export: Path | None = None,
@@ -32,6 +35,8 @@ def nano(
         run: Folder of the run: data, plan, state, log.
         seed: Of weights, data order and dialogues.
         threads: Threads that compute.
+        start: Exported folder whose weights a new run begins with, instead of random ones.
+        kernels: Native kernels, or torch's operators where no compiler was there at installation.
         data_dir: Folder of .txt files to learn from instead of the data packages.
         steps: Stop after this many steps; the run can go on later.  Ctrl-C stops too.
         export: Write the model of the run to this folder instead of training.
@@ -42,7 +47,7 @@ def nano(
 
     from gossamer.train import run as running
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1 if export is None and evaluate is None else threads)
     if export is not None:
         from gossamer.train.export import export_run
 
@@ -52,7 +57,16 @@ def nano(
 
         evaluate_folder(evaluate, run, num_dialogues=dialogues)
     else:
-        trainer = running.open_run(run, minutes=minutes, tokens=tokens, seed=seed, data_dir=data_dir)
+        trainer = running.open_run(
+            run,
+            minutes=minutes,
+            tokens=tokens,
+            seed=seed,
+            start=start,
+            kernels=kernels,
+            data_dir=data_dir,
+            threads=threads,
+        )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: trainer.stop())
         trainer.run(max_steps=steps)

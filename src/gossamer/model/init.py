@@ -22,10 +22,11 @@ def initialise(model: Transformer, seed: int) -> None:
     scale = model.config.initializer_range
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            _fill(name, parameter, scale, generator)
+            fill(name, parameter, scale, generator)
 
 
-def _fill(name: str, parameter: nn.Parameter, scale: float, generator: torch.Generator) -> None:
+def fill(name: str, parameter: nn.Parameter, scale: float, generator: torch.Generator) -> None:
+    """Fill one parameter by its name; see `initialise`.  Call it without gradients."""
     if name.endswith("A_log"):
         parameter.copy_(_uniform(parameter, 1.0, 16.0, generator).log())
     elif name.endswith("conv1d.weight"):

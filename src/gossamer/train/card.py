@@ -94,15 +94,25 @@ def _training(facts: dict) -> str:
     lines.append(
         f"\n{facts['steps']} steps of {plan['batch_rows']} x {plan['length']} tokens, "
         f"seed {plan['seed']}: {speed}\non two CPU cores that other work shared. "
-        "Muon for matrices, AdamW for the rest, BF16\n"
-        f"autocast with FP32 masters. The text phase holds {plan['dialogue_share_in_text']:.0%} dialogues, "
-        f"learned whole; the\ndialogue phase holds {plan['text_replay']:.0%} text and otherwise counts "
-        "the assistant's own tokens only, so the\nlosses of the two phases cannot be compared. The indexers "
-        "learn from the attention's distribution\n(KL), never from the language loss. The routers are "
-        "balanced by their selection bias, without an\nauxiliary loss.\n\n"
+        f"Muon for matrices, AdamW for the rest, {_precision(plan)}.\n\n"
+        f"Rows of the text stage: {_shares(plan['text_stage'])}. Rows of the dialogue stage:\n"
+        f"{_shares(plan['dialogue_stage'])}. Drills and the dialogues of the text stage are learned whole,\n"
+        "those of the dialogue stage count the assistant's own tokens only, so the losses of the two\n"
+        "stages cannot be compared. The indexers learn from the attention's distribution (KL), never\n"
+        "from the language loss. The routers are balanced by their selection bias, without an auxiliary\n"
+        "loss.\n\n"
         f"![loss]({CURVE_FILE})\n"
     )
     return "\n".join(lines)
+
+
+def _precision(plan: dict) -> str:
+    return "FP32" if plan["kernels"] == "fused" else "BF16 autocast with FP32 masters"
+
+
+def _shares(stage: list) -> str:
+    total = sum(share for _, share in stage)
+    return ", ".join(f"{share / total:.0%} {name}" for name, share in stage)
 
 
 def _evaluation(evaluation: dict | None) -> str:

@@ -2,66 +2,59 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.train import sources, strip
+from gossamer.train import heldout, overlap, readers, sources, strip
+from gossamer.train.document import Document
 from gossamer.train.errors import TrainError
 
-HELD_OUT_PER_MILLE = 10
 BOILERPLATE_FILES = 40
 """A line found in this many documents of one package is navigation, not text."""
 WORDNET_ENTRIES = 24
 MIN_DOCUMENT_CHARS = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """One text with the package it came from."""
-
-    package: str
-    category: sources.Category
-    path: str
-    text: str
-    held_out: bool
-
-
 def build(found: list[sources.Unpacked], seed: int) -> tuple[list[Document], list[dict]]:
     """All documents in a seeded order, and the manifest entries with their sizes.
 
+    Held-out books are set aside first; copies among the training documents and training documents that
+    share text with a held-out one are dropped.  Nothing is learned before that.
+
     Raises:
-        TrainError: a source yields no text at all.
+        TrainError: a source yields no text at all, a held-out set is too small or overlaps.
     """
-    documents: list[Document] = []
-    manifest: list[dict] = []
-    for unpacked in found:
+    raw: list[Document] = []
+    owners: list[int] = []
+    for number, unpacked in enumerate(found):
         own = list(_documents(unpacked))
         if not own:
             raise TrainError(
                 f"data package {unpacked.source.package} yields no text; is {unpacked.root} empty?"
             )
-        documents += own
-        manifest.append(
-            unpacked.record()
-            | {
-                "documents": len(own),
-                "train_bytes": sum(len(d.text.encode()) for d in own if not d.held_out),
-                "held_out_bytes": sum(len(d.text.encode()) for d in own if d.held_out),
-            }
-        )
+        raw += own
+        owners += [number] * len(own)
+    local = any(unpacked.source.client == "local" for unpacked in found)
+    documents = heldout.split_by_name(raw) if local else heldout.split_by_book(raw)
+    kept = overlap.clean(documents)
+    manifest = [
+        unpacked.record() | _sizes([documents[i] for i in kept if owners[i] == number])
+        for number, unpacked in enumerate(found)
+    ]
+    documents = [documents[i] for i in kept]
     random.Random(seed).shuffle(documents)
     return documents, manifest
 
 
-def held_out(package: str, path: str) -> bool:
-    """Whether a document is held out: decided by its name alone, so it never changes."""
-    digest = hashlib.sha256(f"{package}\0{path}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") % 1000 < HELD_OUT_PER_MILLE
+def _sizes(own: list[Document]) -> dict[str, int]:
+    return {
+        "documents": len(own),
+        "train_bytes": sum(d.num_bytes for d in own if not d.held_out),
+        "held_out_bytes": sum(d.num_bytes for d in own if d.held_out),
+    }
 
 
 def _documents(unpacked: sources.Unpacked) -> Iterator[Document]:
@@ -77,26 +70,44 @@ def _documents(unpacked: sources.Unpacked) -> Iterator[Document]:
             category=source.category,
             path=path,
             text=text,
-            held_out=held_out(source.package, path),
+            held_out=False,
         )
 
 
 def _texts(unpacked: sources.Unpacked) -> Iterator[tuple[str, str]]:
     for path in sources.files(unpacked):
         name = path.relative_to(unpacked.root).as_posix()
-        try:
-            raw = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raw = path.read_text(encoding="latin-1")
         match unpacked.source.kind:
+            case "sword":
+                yield from readers.sword_blocks(path)
+            case "r_data":
+                yield from _novels(path)
+            case "dictd":
+                yield name, readers.dictd_text(path)
             case "html":
-                yield name, strip.html_text(raw)
+                yield name, strip.html_text(_read(path))
             case "rst":
-                yield name, strip.rst_text(raw)
+                yield name, strip.rst_text(_read(path))
             case "wordnet":
-                yield from _wordnet(name, raw)
-            case "python" | "text":
-                yield name, strip.tidy(raw)
+                yield from _wordnet(name, _read(path))
+            case "book":
+                yield name, readers.book_text(_read(path))
+            case "python" | "text" | "speech":
+                yield name, strip.tidy(_read(path))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return path.read_text(encoding="latin-1")
+
+
+def _novels(path: Path) -> Iterator[tuple[str, str]]:
+    """Every novel of the package, named by its title line."""
+    for lines in readers.r_character_vectors(path):
+        title = next((line.strip().lower() for line in lines if line.strip()), "untitled")
+        yield title.replace(" ", "_"), readers.book_text("\n".join(lines))
 
 
 def _wordnet(name: str, raw: str) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from gossamer.text.tokenizer import Tokenizer
 from gossamer.train import card, corpus, exam
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.errors import TrainError
-from gossamer.train.loop import summed_loss
+from gossamer.train.passes import summed_loss
 from gossamer.train.plan import Plan
 from gossamer.train.prepare import HELD_OUT_SEED_OFFSET
 from gossamer.train.run import PLAN_FILE

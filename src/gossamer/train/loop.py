@@ -11,21 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.model.latent_moe import LatentMoE
-from gossamer.model.trace import Trace
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
 from gossamer.train.errors import TrainError
 from gossamer.train.muon import MuonAdam
+from gossamer.train.passes import Job, open_passes
 from gossamer.train.plan import Phase, Plan
 from gossamer.train.streams import Batch
 
@@ -50,6 +48,8 @@ class Trainer:
         data: the rows of each kind, "text" and "dialogue".
         folder: where state and log are kept.
         show: called with each progress line.
+        threads: micro-batches computed side by side.  torch itself should be given one thread: its own pool
+            would only wait, spinning, for cores that these threads use.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Trainer:
         data: Mapping[str, Rows],
         folder: Path,
         show: Callable[[str], None] | None = None,
+        threads: int = 1,
     ):
         self.model = model
         self.plan = plan
@@ -68,7 +69,7 @@ class Trainer:
         self.indexer = {n: p for n, p in model.named_parameters() if ".indexer." in n}
         self.trunk = {n: p for n, p in model.named_parameters() if n not in self.indexer and p.requires_grad}
         self._workers = ThreadPoolExecutor(
-            min(torch.get_num_threads(), plan.batch_rows // plan.micro_rows),
+            min(threads, plan.batch_rows // plan.micro_rows),
             initializer=partial(torch.set_num_threads, 1),
         )
         self.optimizer = MuonAdam(
@@ -77,6 +78,7 @@ class Trainer:
             matrix_lr=plan.matrix_lr,
             side_by_side=self._workers.map,
         )
+        self._passes = open_passes(model, plan.kernels)
         self._balanced = {m.layer: m for m in model.modules() if isinstance(m, LatentMoE)}
         self._stopping = False
         self.progress = state.Progress()
@@ -112,20 +114,16 @@ class Trainer:
     def _step(self, phase: Phase) -> None:
         started = time.monotonic()
         p, plan = self.progress, self.plan
-        self._set_fake_quant(phase.fake_quant)
         batch = self.data[phase.data].batch(p.rows[phase.data], plan.batch_rows)
         scale = plan.rate(p.step, p.trunk_done)
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
         record, loads = self._gradients(phase, batch, with_kl)
-        if not math.isfinite(record["loss"]):
-            raise TrainError(
-                f"step {p.step}: the loss is {record['loss']}; lower the rates in the plan and call again, "
-                "the last saved state is kept"
-            )
+        self._check(record, "loss")
         if phase.trains != "indexer":
             own = [x for x in self.trunk.values() if x.grad is not None]
             record["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(own, plan.clip_norm))
+            self._check(record, "grad_norm")
         self.optimizer.step()
         if phase.trains != "indexer":
             self._balance(loads, plan.router_rate * scale)
@@ -136,6 +134,15 @@ class Trainer:
         self._log(record)
         self._show(record)
 
+    def _check(self, record: dict[str, Any], name: str) -> None:
+        """Stop before a step that would ruin the weights; the state on disk is from before it."""
+        if not math.isfinite(record[name]):
+            what = "loss" if name == "loss" else "norm of the gradient"
+            raise TrainError(
+                f"step {self.progress.step}: the {what} is {record[name]}; lower the rates in the plan and "
+                "call again, the last saved state is kept"
+            )
+
     def _gradients(
         self, phase: Phase, batch: Batch, with_kl: bool
     ) -> tuple[dict[str, Any], dict[int, Tensor]]:
@@ -144,48 +151,58 @@ class Trainer:
         Micro-batches are computed side by side, one thread each: small products gain more from that than from
         two threads inside every operation.  They are added in order, so the sum does not depend on timing.
         """
-        plan = self.plan
+        trunk = phase.trains != "indexer"
         for parameter in self.trunk.values():
-            parameter.requires_grad_(phase.trains != "indexer")
-        wanted: list[Tensor] = [*(self.trunk.values() if phase.trains != "indexer" else ())]
+            parameter.requires_grad_(trunk)
+        wanted: list[Tensor] = [*(self.trunk.values() if trunk else ())]
         wanted += self.indexer.values() if with_kl else ()
-        asked = max(1, int((batch.targets >= 0).sum()))
-        starts = range(0, plan.batch_rows, plan.micro_rows)
-        job = partial(self._micro, phase, batch, asked, wanted, with_kl)
         for parameter in (*self.trunk.values(), *self.indexer.values()):
             parameter.grad = None
-        sums = {"loss": 0.0, "kl": 0.0}
+        self._passes.begin_step(phase.fake_quant)
+        found = self._workers.map(partial(self._passes.run, wanted=wanted), self._jobs(phase, batch, with_kl))
+        sums: dict[str, float] = {"loss": 0.0, "kl": 0.0}
+        kinds: dict[str, list[float]] = {}
         loads: dict[int, Tensor] = {}
-        for loss, kl, own_loads, gradients in self._workers.map(job, starts):
-            sums["loss"] += loss
-            sums["kl"] += kl
-            for layer, load in own_loads.items():
+        recalls: list[float] = []
+        for number, result in enumerate(found):
+            sums["loss"] += result.loss
+            sums["kl"] += result.kl
+            self._by_kind(kinds, batch, number, result.loss)
+            recalls += [] if result.recall is None else [result.recall]
+            for layer, load in result.loads.items():
                 loads[layer] = loads.get(layer, 0) + load
-            for parameter, gradient in zip(wanted, gradients, strict=True):
+            for parameter, gradient in zip(wanted, result.gradients, strict=True):
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         if not with_kl:
             del sums["kl"]
+        elif recalls:
+            sums["recall"] = sum(recalls) / len(recalls)
+        sums |= {f"loss {kind}": loss / max(1.0, asked) for kind, (loss, asked) in kinds.items()}
         return {name: round(value, 5) for name, value in sums.items()}, loads
 
-    def _micro(
-        self, phase: Phase, batch: Batch, asked: int, wanted: list[Tensor], with_kl: bool, start: int
-    ) -> tuple[float, float, dict[int, Tensor], tuple[Tensor | None, ...]]:
-        """Loss, indexer loss, loads and gradients of the rows from `start`, each its share of the batch's."""
+    def _jobs(self, phase: Phase, batch: Batch, with_kl: bool) -> list[Job]:
         plan = self.plan
-        ids = torch.from_numpy(batch.ids[start : start + plan.micro_rows])
-        targets = torch.from_numpy(batch.targets[start : start + plan.micro_rows])
-        trace = Trace(want_indexer_loss=with_kl)
-        # The cache of cast weights is shared by threads, and so would be their graphs.
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
-            logits = self.model(ids, attention_mode=phase.attention, trace=trace)
-        loss = summed_loss(logits, targets) / asked
-        kl = torch.zeros(())
-        if with_kl:
-            kl = torch.stack(list(trace.indexer_losses.values())).sum() * plan.micro_rows / plan.batch_rows
-        total = kl if phase.trains == "indexer" else loss + kl
-        gradients = torch.autograd.grad(total, wanted, allow_unused=True)
-        return float(loss.detach()), float(kl.detach()), trace.expert_loads, gradients
+        asked = max(1, int((batch.targets >= 0).sum()))
+        return [
+            Job(
+                ids=torch.from_numpy(batch.ids[start : start + plan.micro_rows]),
+                targets=torch.from_numpy(batch.targets[start : start + plan.micro_rows]),
+                scale=1 / asked,
+                kl_scale=plan.micro_rows / plan.batch_rows if with_kl else None,
+                mode=phase.attention,
+                trunk=phase.trains != "indexer",
+            )
+            for start in range(0, plan.batch_rows, plan.micro_rows)
+        ]
+
+    def _by_kind(self, kinds: dict[str, list[float]], batch: Batch, number: int, loss: float) -> None:
+        """Add a micro-batch's loss to its kind of data, where all its rows are of one kind."""
+        rows = slice(number * self.plan.micro_rows, (number + 1) * self.plan.micro_rows)
+        if len(set(batch.kinds[rows])) == 1:
+            entry = kinds.setdefault(batch.kinds[rows][0], [0.0, 0.0])
+            entry[0] += loss * int((batch.targets >= 0).sum())
+            entry[1] += int((batch.targets[rows] >= 0).sum())
 
     def _balance(self, loads: dict[int, Tensor], rate: float) -> None:
         """Raise the selection bias of experts below the mean load, lower the others; no auxiliary loss."""
@@ -193,11 +210,6 @@ class Trainer:
             gap = load.float().mean() - load.float()
             with torch.no_grad():
                 self._balanced[layer].gate.e_score_correction_bias.add_(rate * gap.sign())
-
-    def _set_fake_quant(self, on: bool) -> None:
-        for module in self._balanced.values():
-            if module.experts.options.fake_quant != on:
-                module.experts.options = replace(module.experts.options, fake_quant=on)
 
     def _advance(self, phase: Phase, num_tokens: int, seconds: float) -> None:
         p = self.progress
@@ -226,14 +238,6 @@ class Trainer:
             f"{record['phase']} step {record['step']} loss {record['loss']:.4f}{kl} "
             f"rate {record['scale']:.3f} {speed:.0f} tok/s, {eta / 60:.1f} min left"
         )
-
-
-def summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy in float32, summed over the targets [B, T] that are not -100; logits [B, T, V]."""
-    asked = targets >= 0
-    if bool(asked.all()):
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
-    return F.cross_entropy(logits[asked].float(), targets[asked], reduction="sum")
 
 
 def _overload(loads: dict[int, Tensor]) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gossamer.train.errors import TrainError
+from gossamer.train.passes import Kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +34,32 @@ class Plan:
     seed: int = 1
     length: int = 1024
     batch_rows: int = 4
-    micro_rows: int = 2
+    micro_rows: int = 1
     lr: float = 3e-3
     matrix_lr: float = 4e-3
     warmup_steps: int = 30
-    decay_from: float = 0.5
+    decay_from: float = 0.6
     """Share of the trunk's budget after which the rate falls linearly."""
     final_scale: float = 0.03
     clip_norm: float = 1.0
     router_rate: float = 3e-3
+    kernels: Kernels = "fused"
+    """Native kernels in float32, or torch's operators in bfloat16."""
     kl_every: int = 4
     """In the sparse phase the indexer learns at every n-th step."""
-    text_shares: tuple[tuple[str, float], ...] = (("technical", 0.45), ("prose", 0.3), ("python", 0.25))
-    dialogue_share_in_text: float = 0.15
-    """Dialogues among the rows of the text stage, learned whole, so that copying starts early."""
-    text_replay: float = 0.15
-    """Text rows in the dialogue stage."""
-
-    drill_share: float = 0.0
-    """Dialogues of the dialogue stage that only repeat a longer text."""
+    text_shares: tuple[tuple[str, float], ...] = (("technical", 0.4), ("prose", 0.35), ("python", 0.25))
+    """Of the text rows."""
+    text_stage: tuple[tuple[str, float], ...] = (
+        ("text", 0.65),
+        ("easy drill", 0.1),
+        ("drill", 0.15),
+        ("dialogue whole", 0.1),
+    )
+    """Kinds of rows in the text stage; the copying drills and some dialogues, learned whole, start early."""
+    dialogue_stage: tuple[tuple[str, float], ...] = (("text", 0.3), ("drill", 0.05), ("dialogue", 0.65))
+    """Kinds of rows in the dialogue stage."""
+    start_from: str | None = None
+    """Name of the export whose weights the run began with; None for random ones."""
     notes: tuple[str, ...] = ()
     """What was changed by hand during the run, for the card."""
 
@@ -87,9 +95,13 @@ class Plan:
         """Read back what `write` wrote."""
         tree = json.loads(path.read_text())
         phases = tuple(Phase(**phase) for phase in tree.pop("phases"))
-        shares = tuple((name, share) for name, share in tree.pop("text_shares"))
+        shares = {
+            key: tuple((name, share) for name, share in tree.pop(key))
+            for key in ("text_shares", "text_stage", "dialogue_stage")
+        }
         notes = tuple(tree.pop("notes", ()))
-        return cls(phases=phases, text_shares=shares, notes=notes, **tree)
+        tree |= shares
+        return cls(phases=phases, notes=notes, **tree)
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
@@ -100,7 +112,12 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
     """
     phases = (
         Phase(
-            name="text", data="text", attention="dense", trains="trunk", fake_quant=False, budget=0.3 * budget
+            name="text",
+            data="text",
+            attention="dense",
+            trains="trunk",
+            fake_quant=False,
+            budget=0.45 * budget,
         ),
         Phase(
             name="dialogue, dense",
@@ -108,7 +125,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="dense",
             trains="trunk",
             fake_quant=True,
-            budget=0.36 * budget,
+            budget=0.3 * budget,
         ),
         Phase(
             name="indexer",
@@ -116,7 +133,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="dense",
             trains="indexer",
             fake_quant=True,
-            budget=0.04 * budget,
+            budget=0.03 * budget,
         ),
         Phase(
             name="dialogue, sparse",
@@ -124,7 +141,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="sparse",
             trains="both",
             fake_quant=True,
-            budget=0.3 * budget,
+            budget=0.22 * budget,
         ),
     )
     return Plan(unit=unit, phases=phases, **settings)

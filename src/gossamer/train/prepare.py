@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train import corpus, sources, vocab
-from gossamer.train.corpus import Document
+from gossamer.train import corpus, heldout, overlap, sources, vocab
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.dialogue.remembering import Remembering
 from gossamer.train.dialogue.values import WORDS
+from gossamer.train.document import Document
+from gossamer.train.drill import Drills
+from gossamer.train.errors import TrainError
 from gossamer.train.plan import Plan
-from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
+from gossamer.train.streams import DialogueRows, DrillRows, MixedRows, RowSource, TextRows, encode_corpus
 
-VOCAB_CHARS = 12_000_000
+VOCAB_CHARS = 6_000_000
+"""Of each category."""
+VOCAB_SCHEMAS = 4000
 VOCAB_DIALOGUES = 6000
+STAGE_SEED_OFFSET = 7_000_003
+"""Between the seeds of the two stages."""
+WORD = re.compile(r"\b[a-z]{3,12}\b")
+WORD_COUNT = 12
+"""How often a word of the training text must occur to be used in drills and dialogues."""
 HELD_OUT_SEED_OFFSET = 1_000_003
 """Held-out dialogues come from the seed plus this."""
 
@@ -28,6 +40,7 @@ class Prepared:
     tokenizer: Tokenizer
     manifest: list[dict]
     glossary: list[tuple[str, str]]
+    words: list[str]
 
 
 def prepare(
@@ -37,10 +50,13 @@ def prepare(
     if not (folder / "glossary.json").exists():
         documents, manifest = corpus.build(sources.gather(cache, data_dir), seed)
         corpus.save(documents, manifest, folder)
+        heldout.save(documents, folder)
+        (folder / "overlap.json").write_text(json.dumps(overlap.report(documents), indent=2) + "\n")
         entries = glossary(documents)
         tokenizer = _learn(documents, Generator(seed, entries), vocab_size)
         tokenizer.save(folder / "tokenizer")
         encode_corpus(documents, tokenizer, folder)
+        (folder / "words.json").write_text(json.dumps(vocabulary(documents)))
         (folder / "glossary.json").write_text(json.dumps(entries))
     entries = [(word, meaning) for word, meaning in json.loads((folder / "glossary.json").read_text())]
     return Prepared(
@@ -48,27 +64,46 @@ def prepare(
         tokenizer=Tokenizer.load(folder / "tokenizer"),
         manifest=json.loads((folder / "manifest.json").read_text()),
         glossary=entries,
+        words=json.loads((folder / "words.json").read_text()),
     )
 
 
 def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
-    """The rows of both stages."""
-    text = TextRows(prepared.folder, dict(plan.text_shares), plan.length, plan.seed)
-    generator = Generator(plan.seed, prepared.glossary, plan.drill_share)
-    # The text stage takes its dialogues from another seed, so that none is seen in both stages.
-    whole = DialogueRows(
-        Generator(plan.seed + 7_000_003, prepared.glossary), prepared.tokenizer, plan.length, everything=True
-    )
-    asked = DialogueRows(generator, prepared.tokenizer, plan.length)
+    """The rows of both stages; the stages share no dialogue, no drill and no order of the text."""
+    found: dict[str, MixedRows] = {}
+    for number, (stage, shares) in enumerate((("text", plan.text_stage), ("dialogue", plan.dialogue_stage))):
+        seed = plan.seed + number * STAGE_SEED_OFFSET
+        known = rows(prepared, plan, seed)
+        unknown = [name for name, _ in shares if name not in known]
+        if unknown:
+            raise TrainError(f"the plan asks for rows of kind {unknown[0]!r}; there are {', '.join(known)}")
+        found[stage] = MixedRows({name: (known[name], share) for name, share in shares}, seed)
+    return found
+
+
+def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
+    """Every kind of row by name, from one seed."""
+    tokenizer, length = Remembering(prepared.tokenizer), plan.length
+    generator = Generator(seed, prepared.glossary, words=prepared.words)
     return {
-        "text": MixedRows(text, whole, plan.dialogue_share_in_text, plan.seed),
-        "dialogue": MixedRows(
-            TextRows(prepared.folder, dict(plan.text_shares), plan.length, plan.seed + 1),
-            asked,
-            1 - plan.text_replay,
-            plan.seed,
+        "text": TextRows(prepared.folder, dict(plan.text_shares), length, seed),
+        "drill": DrillRows(Drills(seed, prepared.words), tokenizer, length),
+        "easy drill": DrillRows(Drills(seed + 1, prepared.words, 0.3), tokenizer, length),
+        "dialogue": DialogueRows(generator, tokenizer, length),
+        "dialogue whole": DialogueRows(
+            Generator(seed + 1, prepared.glossary, words=prepared.words), tokenizer, length, everything=True
         ),
     }
+
+
+def vocabulary(documents: list[Document]) -> list[str]:
+    """Words of the training text for drills and dialogues, most common first: 3 to 12 letters, not rare."""
+    counts: Counter[str] = Counter()
+    for document in documents:
+        if not document.held_out:
+            counts.update(WORD.findall(document.text))
+    common = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return [word for word, count in common if count >= WORD_COUNT]
 
 
 def glossary(documents: list[Document]) -> list[tuple[str, str]]:
@@ -76,7 +111,7 @@ def glossary(documents: list[Document]) -> list[tuple[str, str]]:
     wanted = set(WORDS)
     found: dict[str, str] = {}
     for document in documents:
-        if document.category != "prose" or document.held_out:
+        if document.category != "dictionary" or document.held_out:
             continue
         for line in document.text.splitlines():
             head, _, gloss = line.partition("): ")
@@ -88,15 +123,8 @@ def glossary(documents: list[Document]) -> list[tuple[str, str]]:
 
 
 def _learn(documents: list[Document], generator: Generator, vocab_size: int) -> Tokenizer:
-    texts: list[str] = []
-    room = VOCAB_CHARS
-    for document in documents:
-        if document.held_out:
-            continue
-        texts.append(document.text)
-        room -= len(document.text)
-        if room < 0:
-            break
+    training = [d for d in documents if not d.held_out and d.category != "dictionary"]
+    texts = vocab.balanced(training, VOCAB_CHARS) + vocab.schemas(VOCAB_SCHEMAS)
     bytes_only = Tokenizer.bytes_only()
     for index in range(VOCAB_DIALOGUES):
         rendered = generator.dialogue(index).render(bytes_only)

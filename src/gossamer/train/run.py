@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from gossamer.config import presets
+from gossamer.model.load import load
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
 from gossamer.train.errors import TrainError
 from gossamer.train.initial import lengthen_memory
 from gossamer.train.loop import Trainer
+from gossamer.train.passes import Kernels
 from gossamer.train.plan import Plan, two_stages
 from gossamer.train.prepare import Prepared, prepare, streams
 
@@ -24,8 +26,11 @@ def open_run(
     minutes: float | None = None,
     tokens: int | None = None,
     seed: int = 1,
+    start: Path | None = None,
+    kernels: Kernels = "fused",
     cache: Path | None = None,
     data_dir: Path | None = None,
+    threads: int = 1,
 ) -> Trainer:
     """A trainer for a new run, or for one that stopped.
 
@@ -34,17 +39,27 @@ def open_run(
         minutes: budget of training time; at most one of `minutes` and `tokens`.
         tokens: budget in tokens, for the same steps on every machine.
         seed: of weights, data order and dialogues.
+        start: an exported folder whose weights a new run begins with.
+        kernels: "fused" native kernels, or "torch".
         cache: unpacked data packages; default `packages` in the folder.
         data_dir: a folder of .txt files instead of the data packages.
+        threads: micro-batches computed side by side.
 
     Raises:
         TrainError: no budget for a new run, or another one than the run began with.
     """
-    plan = _plan(folder, minutes=minutes, tokens=tokens, seed=seed)
+    plan = _plan(folder, minutes=minutes, tokens=tokens, seed=seed, start=start, kernels=kernels)
     prepared = _prepared(folder, plan, cache, data_dir)
-    model = Transformer(presets.load(PRESET), experts="dense", seed=plan.seed)
-    lengthen_memory(model)
-    return Trainer(model, plan, streams(prepared, plan), folder)
+    if plan.start_from is not None and start is None and not (folder / state.FILE).exists():
+        raise TrainError(
+            f"{folder} begins with the weights of {plan.start_from}; name that folder with --start"
+        )
+    if plan.start_from is None or start is None:
+        model = Transformer(presets.load(PRESET), experts="dense", seed=plan.seed)
+        lengthen_memory(model)
+    else:
+        model = load(start, experts="dense").train()
+    return Trainer(model, plan, streams(prepared, plan), folder, threads=threads)
 
 
 def trained(folder: Path) -> tuple[Transformer, Plan, Prepared, state.Progress]:
@@ -61,14 +76,23 @@ def trained(folder: Path) -> tuple[Transformer, Plan, Prepared, state.Progress]:
     return model.eval(), plan, _prepared(folder, plan, None, None), progress
 
 
-def _plan(folder: Path, *, minutes: float | None, tokens: int | None, seed: int) -> Plan:
+def _plan(
+    folder: Path,
+    *,
+    minutes: float | None,
+    tokens: int | None,
+    seed: int,
+    start: Path | None,
+    kernels: Kernels,
+) -> Plan:
     if minutes is not None and tokens is not None:
         raise TrainError("give --minutes or --tokens, not both")
+    settings = {"seed": seed, "kernels": kernels, "start_from": None if start is None else start.name}
     asked = None
     if minutes is not None:
-        asked = two_stages("seconds", minutes * 60, seed=seed)
+        asked = two_stages("seconds", minutes * 60, **settings)
     elif tokens is not None:
-        asked = two_stages("tokens", float(tokens), seed=seed)
+        asked = two_stages("tokens", float(tokens), **settings)
     path = folder / PLAN_FILE
     if not path.exists():
         if asked is None:

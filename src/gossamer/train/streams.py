@@ -10,18 +10,30 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.corpus import Document
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.document import Document
+from gossamer.train.drill import Drills
 
+DRILLS_PER_ROW = 64
+"""Numbers of drills set aside for one row, more than ever fit."""
 DIALOGUES_PER_ROW = 10
 """How many dialogues are tried for one row before it is padded."""
 MIN_TAIL = 96
 """A dialogue is cut at the end of a row only when at least this many of its tokens fit."""
+
+
+class RowSource(Protocol):
+    """Rows by number."""
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and targets [T]."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +44,8 @@ class Batch:
     """[B, T] int64."""
     targets: np.ndarray
     """[B, T] int64, the next token; -100 where nothing is asked."""
+    kinds: tuple[str, ...]
+    """What each row is, by the name of its stream."""
 
     @property
     def num_tokens(self) -> int:
@@ -131,21 +145,50 @@ class DialogueRows:
         return row[:-1], np.where(asked, row, -100)[1:]
 
 
-class MixedRows:
-    """Two streams in one: row `number` comes from the second with the given share."""
+class DrillRows:
+    """Rows of copying drills, learned whole; a drill that does not fit is cut."""
 
-    def __init__(self, first: TextRows, second: DialogueRows, share: float, seed: int):
-        self._first = first
-        self._second = second
-        self._share = share
-        self._seed = seed
+    def __init__(self, drills: Drills, tokenizer: Tokenizer, length: int):
+        self._drills = drills
+        self._tokenizer = tokenizer
+        self._length = length
+        self._end = tokenizer.special(specials.EOS)
 
     def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and targets [T] of row `number`."""
-        second = random.Random(f"{self._seed}/mix/{number}").random() < self._share
-        return (self._second if second else self._first).row(number)
+        ids: list[int] = []
+        offset = 0
+        while len(ids) < self._length + 1:
+            ids += [*self._tokenizer.encode(self._drills.text(number * DRILLS_PER_ROW + offset)), self._end]
+            offset += 1
+        row = np.array(ids[: self._length + 1], dtype=np.int64)
+        return row[:-1], row[1:]
+
+
+class MixedRows:
+    """Several streams in one: each row comes from one of them, drawn by the shares.
+
+    Args:
+        streams: name to (rows, share); shares are normalised.
+        seed: of the draws.
+    """
+
+    def __init__(self, streams: Mapping[str, tuple[RowSource, float]], seed: int):
+        self._streams = {name: rows for name, (rows, share) in streams.items() if share > 0}
+        self._shares = [share for _, share in streams.values() if share > 0]
+        self._seed = seed
+
+    def row(self, number: int) -> tuple[str, np.ndarray, np.ndarray]:
+        """Name of the stream, ids and targets [T] of row `number`."""
+        rng = random.Random(f"{self._seed}/mix/{number}")
+        (name,) = rng.choices(list(self._streams), self._shares)
+        return name, *self._streams[name].row(number)
 
     def batch(self, first_row: int, num_rows: int) -> Batch:
         """Rows first_row .. first_row + num_rows - 1."""
         rows = [self.row(first_row + i) for i in range(num_rows)]
-        return Batch(ids=np.stack([ids for ids, _ in rows]), targets=np.stack([t for _, t in rows]))
+        return Batch(
+            ids=np.stack([ids for _, ids, _ in rows]),
+            targets=np.stack([targets for _, _, targets in rows]),
+            kinds=tuple(name for name, _, _ in rows),
+        )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections import Counter
 from collections.abc import Iterable
 
 from gossamer.text import specials
 from gossamer.text.pattern import split_pattern
 from gossamer.text.tokenizer import Tokenizer
+from gossamer.train.document import Document
 from gossamer.train.errors import TrainError
 
 DIGITS = 1
@@ -44,6 +48,68 @@ def learn(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
         if len(raw) > 1:
             ranks[raw] = len(ranks)
     return Tokenizer(ranks, specials=specials.small(num_ranks), digits=DIGITS, source="nano")
+
+
+def balanced(documents: list[Document], chars: int) -> list[str]:
+    """About `chars` characters of every category: the same fraction of each of its documents."""
+    totals: Counter[str] = Counter()
+    for document in documents:
+        totals[document.category] += len(document.text)
+    return [d.text[: int(len(d.text) * min(1.0, chars / totals[d.category]))] for d in documents]
+
+
+NOUNS = (
+    "user",
+    "order",
+    "file",
+    "message",
+    "event",
+    "city",
+    "product",
+    "account",
+    "task",
+    "report",
+    "image",
+    "price",
+    "page",
+    "group",
+)
+VERBS = (
+    "get",
+    "list",
+    "create",
+    "update",
+    "delete",
+    "search",
+    "send",
+    "find",
+    "read",
+    "write",
+    "book",
+    "cancel",
+    "convert",
+    "check",
+)
+SCHEMA_TYPES = ("string", "integer", "number", "boolean", "array", "object")
+
+
+def schemas(count: int, seed: int = 3) -> list[str]:
+    """Made-up function schemas and calls in JSON, so that the vocabulary knows their words and brackets."""
+    draw = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        noun = draw.choice(NOUNS)
+        names = [f"{noun}_id", *draw.sample(NOUNS, draw.randint(1, 3))]
+        fields = {
+            n: {"type": draw.choice(SCHEMA_TYPES), "description": f"The {n} of the {noun}."} for n in names
+        }
+        parameters = {"type": "object", "properties": fields, "required": names[:1]}
+        name = f"{draw.choice(VERBS)}_{noun}"
+        function = {"name": name, "description": f"Work on one {noun}.", "parameters": parameters}
+        call = {"name": name, "arguments": {n: draw.choice(["a", 7, 2.5, True, None, ["b"]]) for n in names}}
+        for value in ({"type": "function", "function": function}, call):
+            texts.append(json.dumps(value, separators=draw.choice([(",", ":"), (", ", ": ")])))
+    return texts
 
 
 def _bytes_of_characters() -> dict[str, int]:

@@ -40,11 +40,16 @@ def route(
         kept = torch.zeros_like(rank, dtype=torch.bool)
         kept.scatter_(-1, rank.sort(dim=-1, descending=True, stable=True).indices[..., :top_k_groups], True)
         biased = grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).flatten(-2)
-    indices = biased.sort(dim=-1, descending=True, stable=True).indices[..., :experts_per_token]
+    indices = best(biased, experts_per_token)
     weights = scores.gather(-1, indices)
     if renormalize:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return Routing(indices, weights * scaling_factor)
+
+
+def best(biased: Tensor, experts_per_token: int) -> Tensor:
+    """Experts by biased score [M, E], highest first, ties to the lower index: [M, A] int64."""
+    return biased.sort(dim=-1, descending=True, stable=True).indices[..., :experts_per_token]
 
 
 def expert_load(indices: Tensor, num_experts: int) -> Tensor:

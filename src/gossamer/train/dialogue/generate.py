@@ -2,126 +2,101 @@
 
 from __future__ import annotations
 
-import json
-import random
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from gossamer.text.chat import Rendered, render
-from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.dialogue import offer as offering
-from gossamer.train.dialogue import talk
-from gossamer.train.dialogue.offer import Offer, Task
+from gossamer.train.dialogue import invent, offer, phrase, recall, repair, talk, turns, values
+from gossamer.train.dialogue.scene import EFFORTS, Dialogue, Scene
 from gossamer.train.dialogue.talk import Turn
+from gossamer.train.dialogue.values import Draw
 
-Rng = random.Random
-EFFORTS = ("low", "high", "max")
-SYSTEMS = (
-    "You are a helpful assistant.",
-    "You are nano, a small test model.",
-    "Answer in one sentence.",
-    "Use the tools when they fit.",
-    "You help with daily tasks.",
-)
+__all__ = ["EFFORTS", "Dialogue", "Generator"]
+
 GLOSSARY = (("test", "a procedure to find out whether something works"),)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dialogue:
-    """Messages, tools and effort of one conversation."""
-
-    family: str
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    effort: str | None = "max"
-
-    def render(self, tokenizer: Tokenizer) -> Rendered:
-        """The whole conversation as ids with the model's own part flagged."""
-        return render(
-            self.messages,
-            tokenizer=tokenizer,
-            tools=self.tools or None,
-            reasoning_effort=self.effort,
-            add_generation_prompt=False,
-        )
+WITH_CALLS: tuple[tuple[float, Callable[[Draw, str | None], Dialogue]], ...] = (
+    (0.58, turns.single),
+    (0.06, turns.parallel),
+    (0.09, turns.chained),
+    (0.07, turns.again),
+    (0.09, recall.decided),
+    (0.11, repair.failing),
+)
+"""Shares among the dialogues with calls."""
+TALK_SHARE = 0.15
+EFFORT_DECK = ("low", "low", "low", "high", "high", "max", "max", None, None)
 
 
 class Generator:
-    """Makes dialogue number `index` of a seed; the same two numbers always give the same dialogue.
+    """Makes dialogue number `index` of a seed; the same arguments always give the same dialogue.
 
     Args:
         seed: chooses the whole sequence; held-out sets use another one.
         glossary: words with meanings for definitions.
         drill_share: dialogues that only repeat a longer text, so that copying is learned early.
+        words: what names, values and chatter are made of; thousands keep them from being learned by heart.
+        difficulty: 0 (one tool, one argument, short plain values, one turn) to 1.
     """
 
-    def __init__(self, seed: int, glossary: list[tuple[str, str]] | None = None, drill_share: float = 0.0):
+    def __init__(
+        self,
+        seed: int,
+        glossary: list[tuple[str, str]] | None = None,
+        drill_share: float = 0.0,
+        words: Sequence[str] = values.WORDS,
+        difficulty: float = 1.0,
+    ):
         self.seed = seed
         self.drill_share = drill_share
         self.glossary = glossary or list(GLOSSARY)
+        self.words = words
+        self.difficulty = difficulty
 
     def dialogue(self, index: int) -> Dialogue:
         """Dialogue number `index`."""
-        rng = random.Random(f"{self.seed}/{index}")
+        rng = Draw(f"{self.seed}/{index}", self.words, self.difficulty)
         if self.drill_share and rng.random() < self.drill_share:
-            return Dialogue(family="drill", messages=_talk_turns([talk.drill(rng)], None), effort=None)
-        effort = rng.choice((*EFFORTS, "max", None))
+            return _spoken(Scene(rng, None), "drill", [talk.drill(rng)])
+        effort = rng.choice(EFFORT_DECK)
+        if rng.random() < TALK_SHARE:
+            return self._unused(rng, effort) if rng.random() < 0.67 else self._talk(rng, effort)
+        if rng.random() > self.difficulty:
+            return turns.single(rng, effort)
         kind = rng.random()
-        if kind < 0.62:
-            return self._with_calls(rng, effort)
-        if kind < 0.72:
-            return self._offered_but_unused(rng, effort)
-        return self._talk(rng, effort)
+        for share, make in WITH_CALLS:
+            kind -= share
+            if kind < 0:
+                return make(rng, effort)
+        return turns.single(rng, effort)
 
-    def _with_calls(self, rng: Rng, effort: str | None) -> Dialogue:
-        offered = offering.offers(rng, rng.choice((1, 1, 1, 2, 2, 3)))
-        chosen = rng.choice(offered)
-        tasks = [offering.task(rng, chosen)]
-        request = tasks[0].request
-        if rng.random() < 0.12:
-            tasks.append(offering.task(rng, rng.choice(offered)))
-            request = f"{request} {rng.choice(('Then', 'Also:', 'And'))} {tasks[1].request}"
-        messages = _system(rng)
-        messages.append({"role": "user", "content": request})
-        messages.append(_call_turn(tasks, offered, effort, first_id=0))
-        family = "call" if len(tasks) == 1 else "calls"
-        if rng.random() < 0.5:
-            family += "+result"
-            messages += _result_turns(rng, tasks, effort)
-            if rng.random() < 0.3:
-                family += "+again"
-                again = offering.task(rng, rng.choice(offered))
-                messages.append({"role": "user", "content": again.request})
-                messages.append(_call_turn([again], offered, effort, first_id=len(tasks)))
-        return Dialogue(family=family, messages=messages, tools=[o.schema() for o in offered], effort=effort)
+    def _unused(self, rng: Draw, effort: str | None) -> Dialogue:
+        """Tools are on offer and none is of use."""
+        # Invented tools only: one of every day might answer what is asked here.
+        tools = [invent.tool(rng) for _ in range(turns.number_of_tools(rng))]
+        tools = list({tool.name: tool for tool in tools}.values())
+        turn = self._turn(rng)
+        if rng.random() < 0.3:
+            other = offer.one(rng)
+            taken = {
+                word for tool in tools for word in f"{tool.wish} {tool.name} {tool.about}".lower().split()
+            }
+            if not taken.intersection(w for w in other.wish.lower().split() if w not in ("the", "a", "of")):
+                _, request = phrase.request(rng, other, other.draw(rng))
+                turn = talk.unfit(rng, other.wish, request)
+        return _spoken(Scene(rng, effort, tools), "unused tools", [turn])
 
-    def _offered_but_unused(self, rng: Rng, effort: str | None) -> Dialogue:
-        offered = offering.offers(rng, rng.choice((1, 2)))
-        about = " ".join(o.about.lower() for o in offered)
-        turn = talk.unknown(rng) if rng.random() < 0.4 else self._turn(rng)
-        for word in ("weather", "time", "contact", "price", "person"):
-            # A tool that might answer the question makes "no tool fits" a lie.
-            if word in turn.user.lower() and (word in about or word in ("person", "contact")):
-                turn = talk.small_talk(rng)
-        messages = [*_system(rng), *_talk_turns([turn], effort)]
-        return Dialogue(
-            family="unused tools", messages=messages, tools=[o.schema() for o in offered], effort=effort
-        )
-
-    def _talk(self, rng: Rng, effort: str | None) -> Dialogue:
-        if rng.random() < 0.12:
-            turns = list(talk.remembered(rng))
+    def _talk(self, rng: Draw, effort: str | None) -> Dialogue:
+        if rng.random() < 0.15:
+            made = list(talk.remembered(rng))
         else:
-            turns = [self._turn(rng) for _ in range(rng.choice((1, 1, 1, 2)))]
-        return Dialogue(family="talk", messages=[*_system(rng), *_talk_turns(turns, effort)], effort=effort)
+            made = [self._turn(rng) for _ in range(rng.choice((1, 1, 1, 2)))]
+        return _spoken(Scene(rng, effort), "talk", made)
 
-    def _turn(self, rng: Rng) -> Turn:
+    def _turn(self, rng: Draw) -> Turn:
         kind = rng.random()
-        if kind < 0.45:
+        if kind < 0.5:
             return talk.copying(rng)
-        if kind < 0.58:
+        if kind < 0.62:
             return talk.small_talk(rng)
-        if kind < 0.68:
+        if kind < 0.70:
             return talk.arithmetic(rng)
         if kind < 0.80:
             return talk.definition(rng, self.glossary)
@@ -130,76 +105,8 @@ class Generator:
         return talk.unknown(rng)
 
 
-def _system(rng: Rng) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": rng.choice(SYSTEMS)}] if rng.random() < 0.2 else []
-
-
-def _talk_turns(turns: list[Turn], effort: str | None) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    for turn in turns:
-        messages.append({"role": "user", "content": turn.user})
-        messages.append(
-            {
-                "role": "assistant",
-                "reasoning_content": _thoughts(turn.short, turn.steps, effort),
-                "content": turn.answer,
-            }
-        )
-    return messages
-
-
-def _thoughts(short: str, steps: tuple[str, ...], effort: str | None) -> str:
-    """More steps with more effort; without a stated effort the model thinks as for max."""
-    if effort == "low":
-        return short
-    if effort == "high":
-        return "\n".join((steps[0], short))
-    return "\n".join((steps[0], short, *steps[1:]))
-
-
-def _call_turn(tasks: list[Task], offered: list[Offer], effort: str | None, first_id: int) -> dict[str, Any]:
-    calls = [task.call(f"call_{first_id + i}") for i, task in enumerate(tasks)]
-    return {
-        "role": "assistant",
-        "reasoning_content": _call_thoughts(tasks, offered, effort),
-        "content": "",
-        "tool_calls": calls,
-    }
-
-
-def _call_thoughts(tasks: list[Task], offered: list[Offer], effort: str | None) -> str:
-    names = ", ".join(task.offer.name for task in tasks)
-    if effort == "low":
-        return f"I call {names}."
-    lines = [f"The user wants {' and '.join(task.wish for task in tasks)}."]
-    if effort != "high":
-        lines.append("Tools: " + ", ".join(o.name for o in offered) + ".")
-    for task in tasks:
-        lines.append(f"I call {task.offer.name}.")
-        if effort != "high":
-            shown = [f"{key} = {offering.spoken(value)}" for key, value in task.arguments().items()]
-            lines += ["Arguments:", *shown]
-    return "\n".join(lines)
-
-
-def _result_turns(rng: Rng, tasks: list[Task], effort: str | None) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    answers: list[str] = []
-    failed = rng.random() < 0.1
-    for position, task in enumerate(tasks):
-        outcome = {name: maker(rng) for name, maker in task.offer.concept.result}
-        if task.offer.concept.outcome is not None:
-            outcome = task.offer.concept.outcome(task.values)
-        content = json.dumps(outcome, ensure_ascii=False)
-        if failed:
-            reason = rng.choice(("not found", "timeout", "permission denied", "service unavailable"))
-            content = json.dumps({"error": reason})
-            answers.append(f"{task.offer.name} failed: {reason}.")
-        else:
-            answers.append(offering.fill(rng.choice(task.offer.concept.answers), task.values | outcome))
-        messages.append({"role": "tool", "tool_call_id": f"call_{position}", "content": content})
-    short = "The tool failed. I say so." if failed else "The tool gave the result. I answer."
-    steps = (f"{tasks[0].offer.name} has answered.", "I use only what the tool said.")
-    thoughts = _thoughts(short, steps, effort)
-    messages.append({"role": "assistant", "reasoning_content": thoughts, "content": " ".join(answers)})
-    return messages
+def _spoken(scene: Scene, family: str, made: list[Turn]) -> Dialogue:
+    for turn in made:
+        scene.user(turn.user)
+        scene.say(turn.answer, turn.short, *turn.steps)
+    return scene.dialogue(family)

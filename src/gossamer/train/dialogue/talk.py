@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from gossamer.train.dialogue import values
 
-Rng = random.Random
+Rng = values.Draw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,15 @@ UNKNOWN = (
     "the time in {c}",
 )
 COPY_ASKS = (
+    "Give me back: {x}",
+    "Type {x} for me.",
+    "The text is {x}\nSay it again.",
+    "{x}\n\nRepeat the line above.",
+    "{x}\nCopy that.",
+    "Your answer must be: {x}",
+    "I want to read {x} as your answer.",
+    "Output the string between the bars: |{x}|",
+    "Return <<{x}>> without the brackets.",
     "Repeat: {x}",
     "Repeat after me: {x}",
     "Say {x}",
@@ -129,19 +137,17 @@ def copying(rng: Rng) -> Turn:
     """A text to repeat exactly."""
     kind = rng.random()
     if kind < 0.6:
-        x = values.text(rng)
+        x = values.hard(rng)
     elif kind < 0.75:
         x = values.escaped(rng)
     elif kind < 0.9:
         x = " ".join(values.pseudo_word(rng) for _ in range(rng.randint(1, 5)))
     else:
-        x = "".join(
-            rng.choice("abcdefghijklmnopqrstuvwxyzABCDEFGH0123456789_-") for _ in range(rng.randint(5, 16))
-        )
+        x = " ".join(values.text(rng) for _ in range(rng.randint(2, 4)))
     return Turn(
         user=rng.choice(COPY_ASKS).replace("{x}", x),
-        short=f"I repeat {x}",
-        steps=("The user wants the same text again.", "I must not change any letter."),
+        short="I repeat the text.",
+        steps=("The user wants the same text again, letter by letter.", x),
         answer=x,
     )
 
@@ -159,8 +165,8 @@ def drill(rng: Rng) -> Turn:
     x = " ".join(rng.choice(makers)(rng) for _ in range(rng.randint(3, 9)))
     return Turn(
         user=rng.choice(COPY_ASKS).replace("{x}", x),
-        short=f"I repeat {x}",
-        steps=("The user wants the same text again.", "I must not change any letter."),
+        short="I repeat the text.",
+        steps=("The user wants the same text again, letter by letter.", x),
         answer=x,
     )
 
@@ -197,11 +203,8 @@ def unknown(rng: Rng) -> Turn:
     ask = rng.choice(("What is {t}?", "Tell me {t}.", "Do you know {t}?", "I need {t}."))
     return Turn(
         user=ask.replace("{t}", thing),
-        short=f"I do not know {thing} and no tool gives it.",
-        steps=(
-            "I have looked at the tools; none fits.",
-            "I must not invent an answer, so I say that I do not know.",
-        ),
+        short="I do not know that.",
+        steps=(f"No tool tells me {thing}.", "I must not invent an answer, so I say that I do not know."),
         answer=rng.choice((f"I do not know {thing}.", f"I cannot tell you {thing}; I have no tool for it.")),
     )
 
@@ -233,3 +236,13 @@ def remembered(rng: Rng) -> tuple[Turn, Turn]:
         answer=f"Your {key} is {value}.",
     )
     return first, second
+
+
+def unfit(rng: Rng, wish: str, request: str) -> Turn:
+    """An order that no offered tool can carry out."""
+    return Turn(
+        user=request,
+        short="No tool does that.",
+        steps=(f"The user wants to {wish}, but no tool does that.", "I say so and call nothing."),
+        answer=rng.choice((f"I have no tool to {wish}.", f"None of my tools can {wish}.")),
+    )

@@ -1,19 +1,18 @@
-"""Tools a user may offer: a catalogue of everyday ones and invented ones, with their requests and results."""
+"""A catalogue of everyday tools, with their requests and results."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gossamer.train.dialogue import values
 
-Rng = random.Random
+Rng = values.Draw
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
+class Slot:
     """One argument of a tool."""
 
     slot: str
@@ -32,7 +31,7 @@ class Concept:
 
     names: tuple[str, ...]
     about: tuple[str, ...]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Slot, ...]
     asks: tuple[str, ...]
     wish: str
     """What the user wants, for the reasoning."""
@@ -42,8 +41,8 @@ class Concept:
     """The true result of the arguments, where it is not a matter of chance."""
 
 
-def _p(slot: str, keys: str, kind: str, maker: values.Maker, required: bool = True, enum=()) -> Parameter:
-    return Parameter(
+def _p(slot: str, keys: str, kind: str, maker: values.Maker, required: bool = True, enum=()) -> Slot:
+    return Slot(
         slot=slot, keys=tuple(keys.split()), type=kind, maker=maker, required=required, enum=tuple(enum)
     )
 
@@ -410,53 +409,3 @@ CONCEPTS: tuple[Concept, ...] = (
         answers=("{deleted} items were deleted.", "Done, {deleted} deleted."),
     ),
 )
-
-VERBS = values.listed(
-    "get set list add remove update create find check run start stop sync open close load export "
-    "import merge count rename tag archive publish restore scan verify reset lock move copy build"
-)
-PARAMETER_KINDS: tuple[tuple[str, values.Maker], ...] = (
-    ("string", values.text),
-    ("string", values.text),
-    ("string", values.word),
-    ("string", values.identifier),
-    ("integer", values.integer),
-    ("number", values.decimal),
-    ("boolean", values.boolean),
-    ("array", values.array),
-    ("object", values.mapping),
-)
-FREE_ASKS = (
-    "Call {tool} with {pairs}.",
-    "Use {tool}: {pairs}.",
-    "Please run {tool} with {pairs}.",
-    "I need {tool} with {pairs}.",
-    "{tool}, {pairs}",
-    "Can you {words} with {pairs}?",
-    "Please {words}: {pairs}.",
-)
-
-
-def invented(rng: Rng) -> Concept:
-    """A tool nobody has seen, asked for by naming its arguments."""
-    verb = rng.choice(VERBS)
-    noun = values.word(rng)
-    name = rng.choice(
-        (f"{verb}_{noun}", f"{verb}_{noun}", f"{verb}{noun.capitalize()}", f"{noun}_{verb}", f"{verb}-{noun}")
-    )
-    keys = rng.sample(values.WORDS, rng.choice((1, 1, 2, 2, 3, 4)))
-    parameters = []
-    for position, key in enumerate(keys):
-        kind, maker = rng.choice(PARAMETER_KINDS)
-        key = f"{key}_{rng.choice(values.WORDS)}" if rng.random() < 0.2 else key
-        parameters.append(_p(key, key, kind, maker, position == 0 or rng.random() < 0.7))
-    field = rng.choice(values.WORDS)
-    return Concept(
-        names=(name,),
-        about=(f"{verb.capitalize()} the {noun}", f"{verb.capitalize()} a {noun} by {keys[0]}"),
-        parameters=tuple(parameters),
-        asks=tuple(ask.replace("{words}", f"{verb} the {noun}").replace("{tool}", name) for ask in FREE_ASKS),
-        wish=f"to {verb} the {noun}",
-        result=((field, rng.choice((values.word, values.integer, values.identifier))),),
-        answers=(f"The {field} is {{{field}}}.", f"Done. {field}: {{{field}}}"),
-    )

@@ -1,0 +1,195 @@
+"""Training the draft head of an exported model, and measuring how many of its tokens are accepted.
+
+The trunk is frozen: the head learns the trunk's own next-token distribution, which decides acceptance.
+
+Shape legend: B rows, T tokens, D hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gossamer.model import draft as drafting
+from gossamer.model.draft import DraftHead
+from gossamer.model.init import fill
+from gossamer.model.transformer import Transformer
+from gossamer.train.loop import Rows
+from gossamer.train.muon import MuonAdam
+
+INTERMEDIATE_SIZE = 512
+DEPTH = 2
+"""Draft steps that are trained; the second reads the first one's own output."""
+MATRIX_LR, LR = 3e-3, 2e-3
+LONGEST_DRAFT = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """How a draft head fared on one workload, measured on the trunk's own greedy output."""
+
+    workload: str
+    tokens: int
+    """Generated tokens that were compared."""
+    by_depth: tuple[float, ...]
+    """Share of positions at which the first 1, 2, ... draft tokens are all the trunk's own."""
+    tokens_per_pass: float
+    """1 + the mean number of accepted draft tokens, for drafts of `LONGEST_DRAFT`."""
+
+
+def new_head(model: Transformer, seed: int) -> DraftHead:
+    """A head with random weights for a trunk."""
+    head = DraftHead(model.config, INTERMEDIATE_SIZE)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in head.named_parameters():
+            fill(name, parameter, model.config.initializer_range, generator)
+    return head
+
+
+def train(
+    model: Transformer,
+    data: Rows,
+    *,
+    seconds: float,
+    seed: int,
+    rows: int = 2,
+    show: Callable[[str], None] | None = None,
+) -> tuple[DraftHead, dict]:
+    """Train a head on a frozen trunk for some time.
+
+    Returns:
+        The head and what to record: steps, tokens, seconds, first and last loss (nats of KL).
+    """
+    say = show or (lambda line: print(line, file=sys.stderr, flush=True))
+    head = new_head(model, seed)
+    optimizer = MuonAdam(head.named_parameters(), lr=LR, matrix_lr=MATRIX_LR)
+    started, step, tokens, seen = time.monotonic(), 0, 0, []
+    while (spent := time.monotonic() - started) < seconds:
+        batch = data.batch(step * rows, rows)
+        ids = torch.from_numpy(batch.ids)
+        loss = _loss(model, head, ids)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        left = 1 - spent / seconds
+        optimizer.set_scale(min(1.0, (step + 1) / 20) * min(1.0, 0.05 + left / 0.6))
+        optimizer.step()
+        seen.append(float(loss.detach()))
+        step, tokens = step + 1, tokens + ids.numel()
+        if step % 20 == 0:
+            recent = sum(seen[-20:]) / 20
+            say(f"draft step {step} loss {recent:.4f} {tokens / (time.monotonic() - started):.0f} tok/s")
+    last = sum(seen[-20:]) / max(1, len(seen[-20:]))
+    facts = {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - started, 1)}
+    return head.eval(), facts | {"first_loss": round(seen[0], 4), "last_loss": round(last, 4), "seed": seed}
+
+
+def _loss(model: Transformer, head: DraftHead, ids: Tensor) -> Tensor:
+    """Mean KL of the trunk's next-token distribution from the head's, over `DEPTH` draft steps."""
+    with torch.no_grad():
+        hidden = drafting.last_hidden(model, ids)  # [B, T, D]
+        target = torch.log_softmax(model.lm_head(hidden), -1)  # [B, T, V]
+        embedded = model.model.embed_tokens(ids)
+    total = torch.zeros(())
+    h = hidden[:, :-1]
+    for depth in range(1, DEPTH + 1):
+        h = head(embedded[:, depth:], h)
+        log_q = torch.log_softmax(F.linear(h, model.lm_head.weight.detach()), -1)
+        total = (
+            total
+            + F.kl_div(log_q, target[:, depth:], log_target=True, reduction="sum") / log_q[..., 0].numel()
+        )
+        h = h[:, :-1]
+    return total / DEPTH
+
+
+@torch.inference_mode()
+def acceptance(
+    model: Transformer,
+    head: DraftHead,
+    workloads: Mapping[str, Sequence[list[int]]],
+    *,
+    new_tokens: int,
+    stop: int,
+) -> list[Acceptance]:
+    """Compare the head's drafts with the trunk's greedy continuation of each prompt.
+
+    Args:
+        model: the trunk.
+        head: its draft head.
+        workloads: name to prompts as ids.
+        new_tokens: longest continuation.
+        stop: id that ends one.
+    """
+    found = []
+    for name, prompts in workloads.items():
+        hits = torch.zeros(LONGEST_DRAFT)
+        positions = 0
+        for prompt in prompts:
+            ids = _continued(model, prompt, new_tokens, stop)
+            right = _right(model, head, torch.tensor([ids]), len(prompt))  # [positions, depth]
+            hits += right.cumprod(1).sum(0)
+            positions += right.shape[0]
+        shares = (hits / max(1, positions)).tolist()
+        found.append(
+            Acceptance(
+                workload=name,
+                tokens=positions,
+                by_depth=tuple(round(share, 4) for share in shares),
+                tokens_per_pass=round(1 + sum(shares), 3),
+            )
+        )
+    return found
+
+
+def _continued(model: Transformer, prompt: list[int], new_tokens: int, stop: int) -> list[int]:
+    cache = model.new_cache(1)
+    ids, step = list(prompt), torch.tensor([prompt])
+    for _ in range(new_tokens):
+        ids.append(int(model(step, cache, logits_for="last")[0, -1].argmax()))
+        if ids[-1] == stop:
+            break
+        step = torch.tensor([ids[-1:]])
+    return ids
+
+
+def _right(model: Transformer, head: DraftHead, ids: Tensor, start: int) -> Tensor:
+    """Whether draft token d of the draft made at each generated position is the one that follows, [P, depth].
+
+    The draft at t reads h_t and x_{t+1}, both certain, and predicts x_{t+2}; its further steps read its own
+    output and its own tokens, as they would when serving.
+    """
+    hidden = drafting.last_hidden(model, ids)
+    embed = model.model.embed_tokens
+    first, last = start - 1, ids.shape[1] - 1 - LONGEST_DRAFT
+    rows = []
+    cache = head.new_cache(1)
+    for t in range(last):
+        y = head(embed(ids[:, t + 1 : t + 2]), hidden[:, t : t + 1], cache)
+        if t < first:
+            continue
+        own = head.new_cache(1)
+        own.store(cache.conv_tail, cache.state.clone())
+        right = []
+        for depth in range(LONGEST_DRAFT):
+            token = model.lm_head(y)[0, -1].argmax()
+            right.append(float(token == ids[0, t + 2 + depth]))
+            if depth + 1 < LONGEST_DRAFT:
+                y = head(embed(token.view(1, 1)), y, own)
+        rows.append(right)
+    return torch.tensor(rows).reshape(-1, LONGEST_DRAFT)
+
+
+def record(folder: Path, facts: dict, measured: list[Acceptance]) -> None:
+    """Write what a head was trained on and how it fared beside its weights."""
+    tree = {"training": facts, "acceptance": [asdict(entry) for entry in measured]}
+    (folder / "draft" / "evaluation.json").write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")

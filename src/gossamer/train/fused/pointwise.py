@@ -1,0 +1,282 @@
+"""Norms, attention-residual mixes, gates and the embedding on native kernels.
+
+Every function computes what the operator of the same name in `gossamer.ops` defines, on float32 tensors of
+the CPU, as one autograd node whose forward and backward pass are one kernel each.
+
+Shape legend: ``...`` any leading axes, B batch, T tokens, D width, I intermediate width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gossamer.kernels import backend
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The product x rsqrt(mean(x^2) + eps) weight over the last axis; see `gossamer.ops.rmsnorm.rms_norm`.
+
+    Args:
+        x: [..., D].
+        weight: [D].
+        eps: Added to the mean square, inside the root.
+
+    Returns:
+        [..., D].
+    """
+    return _RMSNorm.apply(x, weight, eps)
+
+
+def mix(candidates: list[Tensor], norm_weight: Tensor, proj_weight: Tensor, eps: float) -> Tensor:
+    """The attention-residual mix; see `gossamer.ops.attn_residual.mix`.
+
+    Args:
+        candidates: 1 to 64 tensors [B, T, D].
+        norm_weight: [D].
+        proj_weight: [1, D].
+        eps: Added to the mean square.
+
+    Returns:
+        [B, T, D]; with one candidate that candidate itself.
+    """
+    if len(candidates) == 1:
+        return candidates[0]
+    return _Mix.apply(norm_weight, proj_weight, eps, None, 0.0, *candidates)
+
+
+def mix_norm(
+    candidates: list[Tensor],
+    norm_weight: Tensor,
+    proj_weight: Tensor,
+    eps: float,
+    layer_weight: Tensor,
+    layer_eps: float,
+) -> Tensor:
+    """rms_norm(mix(candidates, norm_weight, proj_weight, eps), layer_weight, layer_eps) in one pass.
+
+    Args:
+        candidates: 1 to 64 tensors [B, T, D].
+        norm_weight: [D], of the mix.
+        proj_weight: [1, D], of the mix.
+        eps: Of the mix.
+        layer_weight: [D], of the norm that follows.
+        layer_eps: Of the norm that follows.
+
+    Returns:
+        [B, T, D].
+    """
+    if len(candidates) == 1:
+        return rms_norm(candidates[0], layer_weight, layer_eps)
+    return _Mix.apply(norm_weight, proj_weight, eps, layer_weight, layer_eps, *candidates)
+
+
+def situ(gate: Tensor, up: Tensor, beta: float, linear_beta: float | None) -> Tensor:
+    """The bounded gated activation; see `gossamer.ops.situ.situ`.
+
+    Args:
+        gate: [..., I].
+        up: [..., I].
+        beta: Bound of the gate branch.
+        linear_beta: Bound of the up branch; None leaves it unbounded.
+
+    Returns:
+        [..., I].
+    """
+    return _Situ.apply(gate, up, beta, linear_beta)
+
+
+def situ_joint(both: Tensor, beta: float, linear_beta: float | None) -> Tensor:
+    """`situ` of one product's two halves, which saves splitting it and joining its gradients.
+
+    Args:
+        both: [..., 2 I], gate and up side by side.
+        beta: Bound of the gate branch.
+        linear_beta: Bound of the up branch; None leaves it unbounded.
+
+    Returns:
+        [..., I].
+    """
+    return _Situ.apply(both, None, beta, linear_beta)
+
+
+def gated(a: Tensor, gate: Tensor) -> Tensor:
+    """The product a sigmoid(gate), both [..., D]."""
+    return _Gated.apply(a, gate)
+
+
+def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+    """Rows of a table.
+
+    Args:
+        ids: [...] int64.
+        weight: [V, D].
+
+    Returns:
+        [..., D].
+
+    Raises:
+        ValueError: an id is outside 0 .. V - 1.
+    """
+    return _Embedding.apply(ids, weight)
+
+
+def sum_of_squares(tensors: Iterable[Tensor]) -> float:
+    """Sum of the squares of all elements of all tensors, in float64 but for blocks of 4096 elements."""
+    return sum(_call("sum_of_squares", _plain(tensor)) for tensor in tensors)
+
+
+@cache
+def _native() -> ModuleType:
+    return backend.load().train
+
+
+def _call(kernel: str, *arguments: Any) -> Any:
+    """One kernel on tensors, handed over as arrays: the bindings take those four times as fast as tensors."""
+    return getattr(_native(), kernel)(*map(_array, arguments))
+
+
+def _array(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument.numpy()
+    return [tensor.numpy() for tensor in argument] if isinstance(argument, list) else argument
+
+
+def _plain(x: Tensor) -> Tensor:
+    """What a kernel reads: contiguous and outside autograd."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"the training kernels take float32, got {x.dtype}; convert with .float()")
+    return x.detach().contiguous()
+
+
+def _rows(x: Tensor) -> Tensor:
+    """`_plain`, as a matrix of its last axis."""
+    return _plain(x).view(-1, x.shape[-1])
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        rows, gain = _rows(x), _plain(weight)
+        y, inverse = torch.empty_like(rows), rows.new_empty(rows.shape[0])
+        _call("rms_norm_forward", rows, gain, eps, y, inverse)
+        ctx.save_for_backward(rows, gain, inverse)
+        ctx.shape = x.shape
+        return y.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        rows, gain, inverse = ctx.saved_tensors
+        dx, dweight = torch.empty_like(rows), torch.empty_like(gain)
+        _call("rms_norm_backward", _rows(grad_outputs[0]), rows, gain, inverse, dx, dweight)
+        return dx.view(ctx.shape), dweight, None
+
+
+class _Mix(torch.autograd.Function):
+    """The mix and, with a gain, the norm after it; the mix itself is computed again in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        norm: Tensor,
+        proj: Tensor,
+        eps: float,
+        gain: Tensor | None,
+        gain_eps: float,
+        *candidates: Tensor,
+    ) -> Tensor:
+        values = [_rows(c) for c in candidates]
+        weights = _plain(norm), _plain(proj).view(-1), norm.new_empty(0) if gain is None else _plain(gain)
+        y = torch.empty_like(values[0])
+        state = y.new_empty(y.shape[0], 3 * len(values) + 1)
+        _call("mix_forward", values, weights[0], weights[1], eps, weights[2], gain_eps, y, state)
+        ctx.save_for_backward(*weights, state, *values)
+        ctx.epsilons, ctx.shape, ctx.normed = (eps, gain_eps), candidates[0].shape, gain is not None
+        ctx.proj_shape = proj.shape
+        return y.view(ctx.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        norm, proj, gain, state, *values = ctx.saved_tensors
+        eps, gain_eps = ctx.epsilons
+        dvalues = [torch.empty_like(v) for v in values]
+        dnorm, dproj, dgain = torch.empty_like(norm), torch.empty_like(proj), torch.empty_like(gain)
+        grad = _rows(grad_outputs[0])
+        _call(
+            "mix_backward", grad, values, norm, proj, eps, gain, gain_eps, state, dvalues, dnorm, dproj, dgain
+        )
+        dcandidates = [d.view(ctx.shape) for d in dvalues]
+        last = dgain if ctx.normed else None
+        return dnorm, dproj.view(ctx.proj_shape), None, last, None, *dcandidates
+
+
+class _Situ(torch.autograd.Function):
+    """Both bounded halves are computed again in the backward pass: cheaper than three more saved tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor | None, beta: float, linear_beta: float | None) -> Tensor:
+        rows = _rows(gate)
+        if up is None:
+            second, shape = rows.new_empty(0), (*gate.shape[:-1], gate.shape[-1] // 2)
+        else:
+            second, shape = _rows(up), gate.shape
+        y = rows.new_empty(rows.shape[0], shape[-1])
+        betas = beta, linear_beta or 0.0
+        _call("situ_forward", rows, second, *betas, y)
+        ctx.save_for_backward(rows, second)
+        ctx.betas, ctx.shape, ctx.joint = betas, gate.shape, up is None
+        return y.view(shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        gate, up = ctx.saved_tensors
+        dgate, dup = torch.empty_like(gate), torch.empty_like(up)
+        _call("situ_backward", _rows(grad_outputs[0]), gate, up, *ctx.betas, dgate, dup)
+        return dgate.view(ctx.shape), None if ctx.joint else dup.view(ctx.shape), None, None
+
+
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, gate: Tensor) -> Tensor:
+        rows, gates = _rows(a), _rows(gate)
+        y = torch.empty_like(rows)
+        _call("gated_forward", rows, gates, y)
+        ctx.save_for_backward(rows, gates)
+        ctx.shape = a.shape
+        return y.view(a.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        rows, gates = ctx.saved_tensors
+        da, dgate = torch.empty_like(rows), torch.empty_like(gates)
+        _call("gated_backward", _rows(grad_outputs[0]), rows, gates, da, dgate)
+        return da.view(ctx.shape), dgate.view(ctx.shape)
+
+
+class _Embedding(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
+        flat, table = ids.detach().contiguous().view(-1), _plain(weight)
+        y = table.new_empty(flat.shape[0], table.shape[1])
+        _call("embedding_forward", flat, table, y)
+        ctx.save_for_backward(flat)
+        ctx.table_shape = weight.shape
+        return y.view(*ids.shape, table.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
+        (flat,) = ctx.saved_tensors
+        dweight = grad_outputs[0].new_empty(ctx.table_shape)
+        _call("embedding_backward", flat, _rows(grad_outputs[0]), dweight)
+        return None, dweight
