@@ -126,23 +126,23 @@ def _context(model: str, lengths: str, seed: int, filler: Path | None, threads: 
 
 
 def _show_context(report: ContextReport) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = _console()
     console.print(
         f"{report.model}: planted facts found, seed {report.seed}, filler {report.filler}; measured, with "
         "Wilson 95 % intervals"
     )
+    depths = " ".join(report.results[0].by_depth)
     table = Table(title="context", title_justify="left")
     table.add_column("tokens", justify="right")
     table.add_column("form")
-    for name in ("found", "95 % interval", "of", "found by depth", "s per 1k tokens"):
-        table.add_column(name, justify="right")
+    for name in ("found", "95 % interval", "of", f"at depth {depths}", "s/1k tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
     for result in report.results:
-        depths = "  ".join(f"{depth}: {s.count}/{s.total}" for depth, s in result.by_depth.items())
+        found = " ".join(f"{share.count}/{share.total}" for share in result.by_depth.values())
         speed = f"{result.s_per_1k_tokens:.2f}"
-        table.add_row(f"{result.tokens:,}", result.form, *_cells(result.found), depths, speed)
+        table.add_row(f"{result.tokens:,}", result.form, *_cells(result.found), found, speed)
     console.print(table)
 
 
@@ -190,9 +190,7 @@ class _Progress:
 
 def _show(report: ExamReport) -> None:
     """Tables on stdout."""
-    from rich.console import Console
-
-    console = Console()
+    console = _console()
     words = "invented words" if report.words == "invented" else f"words of {report.words}"
     console.print(
         f"{report.model}: seed {report.seed}, {words}, {report.questions} questions, greedy, nothing "
@@ -206,6 +204,14 @@ def _show(report: ExamReport) -> None:
         f"{cost.duration_s:.0f} s on {cost.threads} thread(s); {cost.prompt_tokens:,} prompt tokens (longest "
         f"{cost.longest_prompt:,}), {cost.generated_tokens:,} generated in {cost.passes:,} passes"
     )
+
+
+def _console() -> Console:
+    """As wide as the terminal; elsewhere as wide as the tables need."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=110)
 
 
 def _parts(report: ExamReport) -> Iterator[tuple[str, list[Group], str]]:
