@@ -6,14 +6,12 @@ Shape legend: B batch, T tokens, H heads, N "nope" and P "rope" widths of a key,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import call
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class _Attention(torch.autograd.Function):
         batch, tokens = q.shape[:2]
         out = torch.empty(batch, tokens, heads * value)
         lse = torch.empty(batch, heads, tokens)
-        native().attention_forward(q, kv, shared_key, *sizes, bits, out, lse)
+        call("attention_forward", q, kv, shared_key, *sizes, bits, out, lse)
         ctx.save_for_backward(q, kv, shared_key, out, lse)
         ctx.sizes, ctx.bits = sizes, bits
         return out
@@ -97,17 +95,10 @@ class _Attention(torch.autograd.Function):
         inputs = (q, kv, shared_key)
         d_inputs = tuple(torch.empty_like(x) for x in inputs)
         d_out = grads[0].detach().contiguous()
-        native().attention_backward(*inputs, *ctx.sizes, ctx.bits, out.detach(), lse, d_out, *d_inputs)
+        call("attention_backward", *inputs, *ctx.sizes, ctx.bits, out.detach(), lse, d_out, *d_inputs)
         return *d_inputs, None, None
 
 
 def selection_bytes(tokens: int) -> int:
     """Bytes of one query's bits over `tokens` keys: whole groups of 64 keys."""
     return (tokens + 63) // 64 * 8
-
-
-@cache
-def native() -> ModuleType:
-    """The training kernels of the best instruction set that runs here."""
-    module: ModuleType = backend.load().train
-    return module

@@ -5,14 +5,12 @@ Shape legend: M rows, D hidden width, V vocabulary.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import call
 
 
 def head_loss(h: Tensor, w: Tensor, targets: Tensor) -> Tensor:
@@ -41,7 +39,7 @@ class _HeadLoss(torch.autograd.Function):
         hidden, weight = h.detach().contiguous(), w.detach().contiguous()
         dh = torch.empty_like(hidden) if graded and ctx.needs_input_grad[0] else None
         dw = torch.empty_like(weight) if graded and ctx.needs_input_grad[1] else None
-        loss = _kernels().head_loss(hidden, weight, targets.contiguous(), dh, dw)
+        loss = call("head_loss", hidden, weight, targets.contiguous(), dh, dw)
         ctx.gradients = dh, dw
         return torch.tensor(loss, dtype=torch.float32)
 
@@ -49,8 +47,3 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         dh, dw = ctx.gradients
         return None if dh is None else dh * scale, None if dw is None else dw * scale, None, None
-
-
-@cache
-def _kernels() -> ModuleType:
-    return backend.load().train

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.train.fused.attention import Selection, native, selection_bytes
+from gossamer.train.fused.attention import Selection, selection_bytes
+from gossamer.train.fused.native import call
 
 
 class Index(NamedTuple):
@@ -45,7 +46,7 @@ def select(index_q: Tensor, index_k: Tensor, index_w: Tensor, top_k: int) -> Sel
     """
     inputs = [x.detach().contiguous() for x in (index_q, index_k, index_w)]
     bits = _empty_bits(index_q)
-    native().indexer_select(*inputs, top_k, bits)
+    call("indexer_select", *inputs, top_k, bits)
     return Selection(bits)
 
 
@@ -54,7 +55,7 @@ def select_from_scores(scores: Tensor, top_k: int) -> Selection:
     batch, tokens = scores.shape[:2]
     visible = torch.arange(1, tokens + 1).repeat(batch)
     bits = torch.empty(batch, tokens, selection_bytes(tokens), dtype=torch.uint8)
-    native().indexer_select_scores(scores.detach().flatten(0, 1).contiguous(), visible, top_k, bits)
+    call("indexer_select_scores", scores.detach().flatten(0, 1).contiguous(), visible, top_k, bits)
     return Selection(bits)
 
 
@@ -127,8 +128,18 @@ class _IndexedAttention(torch.autograd.Function):
         lse = torch.empty(batch, sizes.num_heads, tokens)
         bits = _empty_bits(q)
         gradients = [torch.empty_like(x) for x in index]
-        loss, recall = native().indexer_attention(
-            *inputs, *sizes[:3], *index, sizes.top_k, sparse, True, bits, out, lse, *gradients
+        loss, recall = call(
+            "indexer_attention",
+            *inputs,
+            *sizes[:3],
+            *index,
+            sizes.top_k,
+            sparse,
+            True,
+            bits,
+            out,
+            lse,
+            *gradients,
         )
         ctx.save_for_backward(*inputs, out, lse, *gradients)
         ctx.sizes, ctx.bits = sizes, bits if sparse else None
@@ -142,7 +153,7 @@ class _IndexedAttention(torch.autograd.Function):
         inputs = (q, kv, shared_key)
         d_inputs = tuple(torch.empty_like(x) for x in inputs)
         d_out = grads[0].detach().contiguous()
-        native().attention_backward(*inputs, *ctx.sizes[:3], ctx.bits, out.detach(), lse, d_out, *d_inputs)
+        call("attention_backward", *inputs, *ctx.sizes[:3], ctx.bits, out.detach(), lse, d_out, *d_inputs)
         return *d_inputs, *(x * grads[1] for x in gradients), None, None
 
 
@@ -165,7 +176,7 @@ class _IndexerLoss(torch.autograd.Function):
         restricted = bits is not None
         selected = bits if bits is not None else _empty_bits(q)
         arguments = (sizes.top_k, restricted, not restricted, selected, None, None)
-        loss, recall = native().indexer_attention(*inputs, *sizes[:3], *index, *arguments, *gradients)
+        loss, recall = call("indexer_attention", *inputs, *sizes[:3], *index, *arguments, *gradients)
         ctx.save_for_backward(*gradients)
         share = torch.tensor(recall, dtype=torch.float64)
         ctx.mark_non_differentiable(share)

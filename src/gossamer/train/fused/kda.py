@@ -5,15 +5,13 @@ Shape legend: B batch, T tokens, H heads, K head width, W = H*K, N chunks of all
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import kernels
 
 _NUM_INPUTS = 12
 
@@ -82,7 +80,7 @@ class _Mixer(torch.autograd.Function):
         lower_bound, l2_eps, norm_eps, graded = arguments[_NUM_INPUTS:]
         q, b = inputs[0], inputs[9]
         batch, tokens, width = q.shape
-        native = _kernels()
+        native = kernels()
         mixer = native.KdaMixer(*inputs, lower_bound, l2_eps, norm_eps)
         starts = torch.empty(batch, tokens + 1, dtype=torch.int32)
         counts = torch.empty(batch, dtype=torch.int32)
@@ -111,8 +109,3 @@ def _rows(x: Tensor) -> Tensor:
     """The tensor without its graph and without gaps inside its rows."""
     x = x.detach()
     return x if x.dim() == 3 and x.stride(-1) == 1 and x.shape[-1] > 1 and x.shape[1] > 1 else x.contiguous()
-
-
-@cache
-def _kernels() -> ModuleType:
-    return backend.load().train

@@ -5,14 +5,12 @@ Shape legend: K inputs, N outputs.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import call
 
 
 def linear(x: Tensor, w: Tensor) -> Tensor:
@@ -57,11 +55,10 @@ class _JointLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
         own = [w.detach().contiguous() for w in weights]
-        product = _kernels().sgemm
         outputs = []
         for w in own:
             y = torch.empty(*x.shape[:-1], len(w), dtype=torch.float32)
-            product(rows, w, y.view(len(rows), len(w)), trans_b=True)
+            call("sgemm", rows, w, y.view(len(rows), len(w)), trans_b=True)
             outputs.append(y)
         ctx.save_for_backward(rows, *own)
         ctx.set_materialize_grads(False)
@@ -71,7 +68,6 @@ class _JointLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # pyrefly: ignore
         rows, *own = ctx.saved_tensors
-        product = _kernels().sgemm
         dx = None
         dw: list[Tensor | None] = [None] * len(own)
         for i, (w, gradient) in enumerate(zip(own, gradients, strict=True)):
@@ -81,13 +77,8 @@ class _JointLinear(torch.autograd.Function):
             if ctx.needs_input_grad[0]:
                 first = dx is None
                 dx = torch.empty_like(rows) if first else dx
-                product(g, w, dx, accumulate=not first)
+                call("sgemm", g, w, dx, accumulate=not first)
             if ctx.needs_input_grad[i + 1]:
                 dw[i] = torch.empty_like(w)
-                product(g, rows, dw[i], trans_a=True)
+                call("sgemm", g, rows, dw[i], trans_a=True)
         return (None if dx is None else dx.view(ctx.shape), *dw)
-
-
-@cache
-def _kernels() -> ModuleType:
-    return backend.load().train

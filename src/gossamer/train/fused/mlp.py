@@ -5,15 +5,13 @@ Shape legend: D width, F intermediate width, M rows.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import call, kernels
 
 
 def gated_mlp(
@@ -55,10 +53,9 @@ class _GatedMLP(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor, beta: float, linear_beta: float
     ) -> Tensor:
-        native = _kernels()
-        kept = x.new_empty(2, len(x), native.padded(len(w_gate)))
+        kept = x.new_empty(2, len(x), kernels().padded(len(w_gate)))
         y = torch.empty_like(x)
-        native.gated_mlp(*(t.detach() for t in (x, w_gate, w_up, w_down)), *kept, y, beta, linear_beta)
+        call("gated_mlp", *(t.detach() for t in (x, w_gate, w_up, w_down)), *kept, y, beta, linear_beta)
         ctx.save_for_backward(x, w_gate, w_up, w_down, kept)
         ctx.betas = (beta, linear_beta)
         return y
@@ -68,10 +65,5 @@ class _GatedMLP(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         *parts, kept = (t.detach() for t in ctx.saved_tensors)
         grads = [torch.empty_like(t) for t in parts]
-        _kernels().gated_mlp_backward(*parts, *kept, grad_outputs[0].contiguous(), *grads, *ctx.betas)
+        call("gated_mlp_backward", *parts, *kept, grad_outputs[0].contiguous(), *grads, *ctx.betas)
         return *grads, None, None
-
-
-@cache
-def _kernels() -> ModuleType:
-    return backend.load().train

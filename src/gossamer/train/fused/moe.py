@@ -5,17 +5,15 @@ Shape legend: M tokens, A experts per token, E experts, Z expert width, I interm
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gossamer.kernels import backend
 from gossamer.mx import BLOCK, FORMATS, MXError, Rule
 from gossamer.mx.formats import check_rule, scale_increment
+from gossamer.train.fused.native import call, kernels
 
 
 def experts(
@@ -103,7 +101,7 @@ def quantised(w: Tensor, rule: Rule) -> Tensor:
         raise MXError(f"blocks of {BLOCK} float32 values are needed, got {w.dtype} {list(w.shape)}")
     values = w.detach().contiguous()
     y = torch.empty_like(values)
-    _kernels().mxfp4_values(values, y, scale_increment(FORMATS["mxfp4"], check_rule(rule)))
+    call("mxfp4_values", values, y, scale_increment(FORMATS["mxfp4"], check_rule(rule)))
     return y
 
 
@@ -120,13 +118,13 @@ class _Experts(torch.autograd.Function):
         beta: float,
         linear_beta: float,
     ) -> Tensor:
-        native, pairs = _kernels(), indices.numel()
+        pairs = indices.numel()
         order = torch.empty(pairs, dtype=torch.int32)
         starts = torch.empty(w1.shape[0] + 1, dtype=torch.int32)
-        native.sort_pairs(indices, order, starts)
-        kept, y = z.new_empty(2, pairs, native.padded(w1.shape[1])), torch.empty_like(z)
+        call("sort_pairs", indices, order, starts)
+        kept, y = z.new_empty(2, pairs, kernels().padded(w1.shape[1])), torch.empty_like(z)
         parts = [t.detach() for t in (z, weights, w1, w3, w2)]
-        native.experts(*parts, order, starts, *kept, y, beta, linear_beta)
+        call("experts", *parts, order, starts, *kept, y, beta, linear_beta)
         ctx.save_for_backward(z, weights, w1, w3, w2, order, starts, kept)
         ctx.betas = (beta, linear_beta)
         return y
@@ -136,7 +134,7 @@ class _Experts(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         *saved, kept = (t.detach() for t in ctx.saved_tensors)
         grads = [torch.empty_like(t) for t in saved[:5]]
-        _kernels().experts_backward(*saved, *kept, grad_outputs[0].contiguous(), *grads, *ctx.betas)
+        call("experts_backward", *saved, *kept, grad_outputs[0].contiguous(), *grads, *ctx.betas)
         return None, *grads, None, None
 
 
@@ -148,7 +146,7 @@ class _Route(torch.autograd.Function):
         indices = torch.empty(len(x), per_token, dtype=torch.int64)
         weights, picked = x.new_empty(len(x), per_token), x.new_empty(len(x), per_token)
         own = (x.detach(), weight.detach())
-        _kernels().route(*own, bias, indices, weights, picked, renormalize, scaling)
+        call("route", *own, bias, indices, weights, picked, renormalize, scaling)
         ctx.save_for_backward(x, weight, indices, picked)
         ctx.mark_non_differentiable(indices)
         ctx.options = (renormalize, scaling)
@@ -159,10 +157,5 @@ class _Route(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         saved = [t.detach() for t in ctx.saved_tensors]
         dx, dw = torch.empty_like(saved[0]), torch.empty_like(saved[1])
-        _kernels().route_backward(*saved, grad_outputs[1].contiguous(), dx, dw, *ctx.options)
+        call("route_backward", *saved, grad_outputs[1].contiguous(), dx, dw, *ctx.options)
         return dx, dw, None, None, None, None
-
-
-@cache
-def _kernels() -> ModuleType:
-    return backend.load().train

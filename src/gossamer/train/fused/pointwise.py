@@ -9,15 +9,13 @@ Shape legend: ``...`` any leading axes, B batch, T tokens, D width, I intermedia
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gossamer.kernels import backend
+from gossamer.train.fused.native import call, plain
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -129,43 +127,20 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
 
 def sum_of_squares(tensors: Iterable[Tensor]) -> float:
     """Sum of the squares of all elements of all tensors, in float64 but for blocks of 4096 elements."""
-    return sum(_call("sum_of_squares", _plain(tensor)) for tensor in tensors)
-
-
-@cache
-def _native() -> ModuleType:
-    return backend.load().train
-
-
-def _call(kernel: str, *arguments: Any) -> Any:
-    """One kernel on tensors, handed over as arrays: the bindings take those four times as fast as tensors."""
-    return getattr(_native(), kernel)(*map(_array, arguments))
-
-
-def _array(argument: Any) -> Any:
-    if isinstance(argument, Tensor):
-        return argument.numpy()
-    return [tensor.numpy() for tensor in argument] if isinstance(argument, list) else argument
-
-
-def _plain(x: Tensor) -> Tensor:
-    """What a kernel reads: contiguous and outside autograd."""
-    if x.dtype != torch.float32:
-        raise TypeError(f"the training kernels take float32, got {x.dtype}; convert with .float()")
-    return x.detach().contiguous()
+    return sum(call("sum_of_squares", plain(tensor)) for tensor in tensors)
 
 
 def _rows(x: Tensor) -> Tensor:
-    """`_plain`, as a matrix of its last axis."""
-    return _plain(x).view(-1, x.shape[-1])
+    """`plain`, as a matrix of its last axis."""
+    return plain(x).view(-1, x.shape[-1])
 
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        rows, gain = _rows(x), _plain(weight)
+        rows, gain = _rows(x), plain(weight)
         y, inverse = torch.empty_like(rows), rows.new_empty(rows.shape[0])
-        _call("rms_norm_forward", rows, gain, eps, y, inverse)
+        call("rms_norm_forward", rows, gain, eps, y, inverse)
         ctx.save_for_backward(rows, gain, inverse)
         ctx.shape = x.shape
         return y.view(x.shape)
@@ -175,7 +150,7 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         rows, gain, inverse = ctx.saved_tensors
         dx, dweight = torch.empty_like(rows), torch.empty_like(gain)
-        _call("rms_norm_backward", _rows(grad_outputs[0]), rows, gain, inverse, dx, dweight)
+        call("rms_norm_backward", _rows(grad_outputs[0]), rows, gain, inverse, dx, dweight)
         return dx.view(ctx.shape), dweight, None
 
 
@@ -193,10 +168,10 @@ class _Mix(torch.autograd.Function):
         *candidates: Tensor,
     ) -> Tensor:
         values = [_rows(c) for c in candidates]
-        weights = _plain(norm), _plain(proj).view(-1), norm.new_empty(0) if gain is None else _plain(gain)
+        weights = plain(norm), plain(proj).view(-1), norm.new_empty(0) if gain is None else plain(gain)
         y = torch.empty_like(values[0])
         state = y.new_empty(y.shape[0], 3 * len(values) + 1)
-        _call("mix_forward", values, weights[0], weights[1], eps, weights[2], gain_eps, y, state)
+        call("mix_forward", values, weights[0], weights[1], eps, weights[2], gain_eps, y, state)
         ctx.save_for_backward(*weights, state, *values)
         ctx.epsilons, ctx.shape, ctx.normed = (eps, gain_eps), candidates[0].shape, gain is not None
         ctx.proj_shape = proj.shape
@@ -210,7 +185,7 @@ class _Mix(torch.autograd.Function):
         dvalues = [torch.empty_like(v) for v in values]
         dnorm, dproj, dgain = torch.empty_like(norm), torch.empty_like(proj), torch.empty_like(gain)
         grad = _rows(grad_outputs[0])
-        _call(
+        call(
             "mix_backward", grad, values, norm, proj, eps, gain, gain_eps, state, dvalues, dnorm, dproj, dgain
         )
         dcandidates = [d.view(ctx.shape) for d in dvalues]
@@ -230,7 +205,7 @@ class _Situ(torch.autograd.Function):
             second, shape = _rows(up), gate.shape
         y = rows.new_empty(rows.shape[0], shape[-1])
         betas = beta, linear_beta or 0.0
-        _call("situ_forward", rows, second, *betas, y)
+        call("situ_forward", rows, second, *betas, y)
         ctx.save_for_backward(rows, second)
         ctx.betas, ctx.shape, ctx.joint = betas, gate.shape, up is None
         return y.view(shape)
@@ -240,7 +215,7 @@ class _Situ(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         gate, up = ctx.saved_tensors
         dgate, dup = torch.empty_like(gate), torch.empty_like(up)
-        _call("situ_backward", _rows(grad_outputs[0]), gate, up, *ctx.betas, dgate, dup)
+        call("situ_backward", _rows(grad_outputs[0]), gate, up, *ctx.betas, dgate, dup)
         return dgate.view(ctx.shape), None if ctx.joint else dup.view(ctx.shape), None, None
 
 
@@ -249,7 +224,7 @@ class _Gated(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, gate: Tensor) -> Tensor:
         rows, gates = _rows(a), _rows(gate)
         y = torch.empty_like(rows)
-        _call("gated_forward", rows, gates, y)
+        call("gated_forward", rows, gates, y)
         ctx.save_for_backward(rows, gates)
         ctx.shape = a.shape
         return y.view(a.shape)
@@ -259,16 +234,16 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         rows, gates = ctx.saved_tensors
         da, dgate = torch.empty_like(rows), torch.empty_like(gates)
-        _call("gated_backward", _rows(grad_outputs[0]), rows, gates, da, dgate)
+        call("gated_backward", _rows(grad_outputs[0]), rows, gates, da, dgate)
         return da.view(ctx.shape), dgate.view(ctx.shape)
 
 
 class _Embedding(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
-        flat, table = ids.detach().contiguous().view(-1), _plain(weight)
+        flat, table = ids.detach().contiguous().view(-1), plain(weight)
         y = table.new_empty(flat.shape[0], table.shape[1])
-        _call("embedding_forward", flat, table, y)
+        call("embedding_forward", flat, table, y)
         ctx.save_for_backward(flat)
         ctx.table_shape = weight.shape
         return y.view(*ids.shape, table.shape[1])
@@ -278,5 +253,5 @@ class _Embedding(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
         (flat,) = ctx.saved_tensors
         dweight = grad_outputs[0].new_empty(ctx.table_shape)
-        _call("embedding_backward", flat, _rows(grad_outputs[0]), dweight)
+        call("embedding_backward", flat, _rows(grad_outputs[0]), dweight)
         return None, dweight
