@@ -158,37 +158,6 @@ void mix_rows_backward(const Mix &mix, const float *w, const float *dy, const fl
     }
 }
 
-template <bool kBounded>
-void situ_rows_forward(int64_t rows, int width, int64_t stride, const float *gate, const float *up, float beta,
-                       float linear_beta, float *__restrict y) {
-    const float scale = kBounded ? beta * linear_beta : beta;
-    const float inverse = 1.0f / beta, linear_inverse = kBounded ? 1.0f / linear_beta : 0.0f;
-    for (int64_t row = 0; row < rows; ++row, gate += stride, up += stride, y += width)
-        for (int j = 0; j < width; ++j) {
-            const float bounded = kBounded ? fast_tanh(up[j] * linear_inverse) : up[j];
-            y[j] = scale * (fast_tanh(gate[j] * inverse) * fast_sigmoid(gate[j])) * bounded;
-        }
-}
-
-template <bool kBounded>
-void situ_rows_backward(int64_t rows, int width, int64_t stride, const float *dy, const float *gate,
-                        const float *up, float beta, float linear_beta, float *__restrict dgate,
-                        float *__restrict dup) {
-    const float scale = kBounded ? beta * linear_beta : beta;
-    const float inverse = 1.0f / beta, linear_inverse = kBounded ? 1.0f / linear_beta : 0.0f;
-    for (int64_t row = 0; row < rows; ++row) {
-        for (int j = 0; j < width; ++j) {
-            const float a = fast_tanh(gate[j] * inverse), s = fast_sigmoid(gate[j]);
-            const float b = kBounded ? fast_tanh(up[j] * linear_inverse) : up[j];
-            const float t = dy[j] * s * scale;
-            dup[j] = kBounded ? t * a * (1.0f - b * b) * linear_inverse : t * a;
-            dgate[j] = t * b * ((1.0f - a * a) * inverse + a * (1.0f - s));
-        }
-        dy += width;
-        gate += stride, up += stride, dgate += stride, dup += stride;
-    }
-}
-
 }  // namespace
 
 void rms_norm_forward(int64_t rows, int width, const float *x, const float *weight, float eps, float *y,
@@ -259,18 +228,6 @@ void mix_backward(const Mix &mix, const float *dy, const float *state, float *co
     }
 }
 
-void situ_forward(int64_t rows, int width, int64_t stride, const float *gate, const float *up, float beta,
-                  float linear_beta, float *y) {
-    auto run = linear_beta == 0.0f ? situ_rows_forward<false> : situ_rows_forward<true>;
-    run(rows, width, stride, gate, up, beta, linear_beta, y);
-}
-
-void situ_backward(int64_t rows, int width, int64_t stride, const float *dy, const float *gate, const float *up,
-                   float beta, float linear_beta, float *dgate, float *dup) {
-    auto run = linear_beta == 0.0f ? situ_rows_backward<false> : situ_rows_backward<true>;
-    run(rows, width, stride, dy, gate, up, beta, linear_beta, dgate, dup);
-}
-
 void gated_forward(int64_t size, const float *a, const float *gate, float *__restrict y) {
     for (int64_t i = 0; i < size; ++i) y[i] = a[i] * fast_sigmoid(gate[i]);
 }
@@ -298,22 +255,4 @@ void embedding_backward(int64_t tokens, int width, int64_t vocab, const int64_t 
             store(row + j, load<V>(row + j) + load<V>(dy + j));
         });
     }
-}
-
-double sum_of_squares(int64_t size, const float *x) {
-    constexpr int64_t kBlock = 4096;
-    double total = 0.0;
-    for (int64_t start = 0; start < size; start += kBlock) {
-        const int length = static_cast<int>(std::min(kBlock, size - start)), half = length / 2;
-        Sum first, second;  // two, for the latency of an addition
-        sweep(half, [&](int j, auto step) {
-            using V = decltype(step);
-            const auto u = load<V>(x + start + j), v = load<V>(x + start + half + j);
-            first.add(u * u);
-            second.add(v * v);
-        });
-        if (length % 2) first.add(x[start + length - 1] * x[start + length - 1]);
-        total += static_cast<double>(first.total()) + second.total();
-    }
-    return total;
 }

@@ -31,13 +31,6 @@ void mix_forward(const Mix &mix, float *y, float *state);
 void mix_backward(const Mix &mix, const float *dy, const float *state, float *const *dcandidates, float *dnorm,
                   float *dproj, float *dgain);
 
-// y = beta tanh(gate/beta) sigmoid(gate) linear_beta tanh(up/linear_beta), [rows, width]; rows of gate and up (and
-// of their gradients) are `stride` apart, so that both may be halves of one product.  linear_beta 0: up itself.
-void situ_forward(int64_t rows, int width, int64_t stride, const float *gate, const float *up, float beta,
-                  float linear_beta, float *y);
-void situ_backward(int64_t rows, int width, int64_t stride, const float *dy, const float *gate, const float *up,
-                   float beta, float linear_beta, float *dgate, float *dup);
-
 // y = a sigmoid(gate).
 void gated_forward(int64_t size, const float *a, const float *gate, float *y);
 void gated_backward(int64_t size, const float *dy, const float *a, const float *gate, float *da, float *dgate);
@@ -46,6 +39,3 @@ void gated_backward(int64_t size, const float *dy, const float *a, const float *
 void embedding_forward(int64_t tokens, int width, const int64_t *ids, const float *weight, float *y);
 void embedding_backward(int64_t tokens, int width, int64_t vocab, const int64_t *ids, const float *dy,
                         float *dweight);
-
-// sum(x^2), in float64 from blocks of 4096 on.
-double sum_of_squares(int64_t size, const float *x);

@@ -102,27 +102,6 @@ void mixed_backward(F32 dy, std::vector<F32> candidates, F32 norm, F32 proj, flo
     mix_backward(mix, dy.data(), state.data(), gradients.data(), dnorm.data(), dproj.data(), dgain.data());
 }
 
-// gate and up side by side in `both` [rows, 2 width], or each [rows, width] with `up` given.
-void situ(F32 gate, F32 up, float beta, float linear_beta, F32 y) {
-    const auto [rows, width] = matrix(y, "y");
-    const bool joint = up.size() == 0 && rows > 0;
-    const int stride = joint ? 2 * width : width;
-    need(gate, {rows, stride}, "gate");
-    if (!joint) need(up, {rows, width}, "up");
-    situ_forward(rows, width, stride, gate.data(), joint ? gate.data() + width : up.data(), beta, linear_beta,
-                 y.data());
-}
-
-void situ_grad(F32 dy, F32 gate, F32 up, float beta, float linear_beta, F32 dgate, F32 dup) {
-    const auto [rows, width] = matrix(dy, "dy");
-    const bool joint = up.size() == 0 && rows > 0;
-    const int stride = joint ? 2 * width : width;
-    need(gate, {rows, stride}, "gate"), need(dgate, {rows, stride}, "dgate");
-    if (!joint) need(up, {rows, width}, "up"), need(dup, {rows, width}, "dup");
-    situ_backward(rows, width, stride, dy.data(), gate.data(), joint ? gate.data() + width : up.data(), beta,
-                  linear_beta, dgate.data(), joint ? dgate.data() + width : dup.data());
-}
-
 void gated(F32 a, F32 gate, F32 y) {
     const auto [rows, width] = matrix(a, "a");
     need(gate, {rows, width}, "gate"), need(y, {rows, width}, "y");
@@ -185,16 +164,10 @@ void bind_pointwise(nb::module_ &m) {
           "gain_eps"_a, a("y"), a("state"), NoGIL());
     m.def("mix_backward", &mixed_backward, a("dy"), a("candidates"), a("norm_weight"), a("proj_weight"), "eps"_a,
           a("gain"), "gain_eps"_a, a("state"), a("dcandidates"), a("dnorm"), a("dproj"), a("dgain"), NoGIL());
-    m.def("situ_forward", &situ, a("gate"), a("up"), "beta"_a, "linear_beta"_a, a("y"), NoGIL());
-    m.def("situ_backward", &situ_grad, a("dy"), a("gate"), a("up"), "beta"_a, "linear_beta"_a, a("dgate"), a("dup"),
-          NoGIL());
     m.def("gated_forward", &gated, a("a"), a("gate"), a("y"), NoGIL());
     m.def("gated_backward", &gated_grad, a("dy"), a("a"), a("gate"), a("da"), a("dgate"), NoGIL());
     m.def("embedding_forward", &embed, a("ids"), a("weight"), a("y"), NoGIL());
     m.def("embedding_backward", &embed_grad, a("ids"), a("dy"), a("dweight"), NoGIL());
-    m.def(
-        "sum_of_squares", [](F32 x) { return sum_of_squares(static_cast<int64_t>(x.size()), x.data()); }, a("x"),
-        NoGIL());
     m.def("exp", &apply<kExp>, a("x"), a("y"), NoGIL());
     m.def("sigmoid", &apply<kSigmoid>, a("x"), a("y"), NoGIL());
     m.def("tanh", &apply<kTanh>, a("x"), a("y"), NoGIL());

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 
 from gossamer.kernels import backend
 from gossamer.ops.dsa import index_scores, indexer_kl_loss, select_mask
-from gossamer.train.fused.attention import Selection, attention
+from gossamer.train.fused.attention import attention
 from gossamer.train.fused.indexer import (
     Index,
     Sizes,
     indexed_attention,
-    indexer_loss,
     select,
     select_from_scores,
 )
@@ -121,13 +120,6 @@ def check_loss(batch, tokens, sizes, index_shape, seed, sparse):
     # The loss reaches neither queries, keys nor values of the attention.
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(main, plain, strict=True))
 
-    only = Index(*(x.clone().requires_grad_() for x in index))
-    alone, alone_recall = indexer_loss(q, kv, shared, only, sizes, selection if sparse else None)
-    alone.backward(torch.tensor(3.0))
-    assert alone.item() == loss.item()
-    assert alone_recall == found_recall
-    assert all(torch.equal(a.grad, b.grad) for a, b in zip(only, native_leaves, strict=True))
-
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("tokens", [1, 3, 17, 100, 250])
@@ -152,17 +144,6 @@ def test_recall_counts_only_queries_with_a_choice():
     index = an_index(1, 8, 4, 32, 5)
     assert indexed_attention(q, kv, shared, index, Sizes(4, 64, 64, 8), sparse=True)[2] == 1.0
     assert indexed_attention(q, kv, shared, index, Sizes(4, 64, 64, 7), sparse=True)[2] < 1.0
-
-
-def test_recall_of_a_given_selection(seeded):
-    q, kv, shared, _ = inputs(1, 70, (4, 64, 8, 64), seeded)
-    index = an_index(1, 70, 4, 32, seeded)
-    draw = torch.Generator().manual_seed(seeded)
-    causal = torch.ones(1, 70, 70, dtype=torch.bool).tril()
-    mask = select_mask(torch.rand(1, 70, 70, generator=draw).masked_fill(~causal, -torch.inf), 10)
-    sizes = Sizes(4, 64, 64, 10)
-    _, recall = indexer_loss(q, kv, shared, index, sizes, Selection.from_mask(mask))
-    assert abs(recall - recall_of(weights_of(q, kv, shared, causal, sizes), mask, 10)) <= 1e-5
 
 
 def test_wrong_arguments_are_named():

@@ -182,3 +182,18 @@ def test_refusals() -> None:
         fused.kda_mixer(**x, num_heads=2, lower_bound=5.0, **EPS)
     with pytest.raises(ValueError, match="k must be"):
         fused.kda_mixer(**{**x, "k": x["k"][:, 1:]}, num_heads=2, lower_bound=-5.0, **EPS)
+
+
+@pytest.mark.parametrize("bound", [-5.0, None])
+@pytest.mark.parametrize("far", [60.0, 100.0, 1e4])
+def test_gates_far_out_have_finite_gradients(bound, far):
+    """Inputs of the decay and of both sigmoids beyond the range of exp, on either side."""
+    x = inputs(3, 20, heads=2, width=16)
+    sign = torch.where(torch.arange(32) % 2 == 0, 1.0, -1.0)
+    x["z"], x["gate"], x["b"] = x["z"] + far * sign, x["gate"] + far * sign, x["b"] + far * sign[:2]
+    leaves = {n: x[n].clone().requires_grad_() for n in NAMES}
+    o = fused.kda_mixer(*leaves.values(), num_heads=2, lower_bound=bound, **EPS)
+    grads = torch.autograd.grad(o.square().sum(), list(leaves.values()))
+    assert bool(o.isfinite().all())
+    for name, grad in zip(NAMES, grads, strict=True):
+        assert bool(grad.isfinite().all()), name

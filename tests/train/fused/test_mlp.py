@@ -60,6 +60,17 @@ def test_activation_is_situ() -> None:
     torch.testing.assert_close(gated_mlp(x, w_gate, w_up, w_down, 3.0, 7.0), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("linear_beta", [None, 25.0])
+@pytest.mark.parametrize("far", [90.0, 1e4, 1e15])
+def test_saturated_gates_stay_finite(far: float, linear_beta: float | None) -> None:
+    w_up = torch.ones(2, 1)
+    leaves = [torch.tensor([[far], [-far]]), torch.tensor([[1.0], [-1.0]]), w_up, torch.ones(1, 2)]
+    leaves = [t.requires_grad_() for t in leaves]
+    y = gated_mlp(*leaves, 4.0, linear_beta)
+    for value in (y, *torch.autograd.grad(y.sum(), leaves)):
+        assert bool(value.isfinite().all())
+
+
 def test_strided_inputs() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(8, 10).T, torch.randn(8, 12).T

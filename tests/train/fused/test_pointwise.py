@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gossamer.kernels import backend
 from gossamer.ops import attn_residual, rmsnorm
-from gossamer.ops import situ as situ_ops
 from gossamer.train.fused import pointwise
 
 ROWS = st.sampled_from([1, 2, 3, 17, 100])
@@ -56,11 +55,6 @@ def mix(values: Sequence[Tensor], norm: Tensor, proj: Tensor, eps: float) -> Ten
     return (torch.softmax(scores, 0).unsqueeze(-1) * torch.stack(list(values))).sum(0)
 
 
-def situ(gate: Tensor, up: Tensor, beta: float, linear_beta: float | None) -> Tensor:
-    b = up if linear_beta is None else linear_beta * torch.tanh(up / linear_beta)
-    return beta * torch.tanh(gate / beta) * torch.sigmoid(gate) * b
-
-
 @given(ROWS, WIDTHS, SEEDS)
 def test_rms_norm(rows, width, seed):
     x, weight = normal(seed, (rows, width), (width,))
@@ -94,21 +88,6 @@ def test_mix(rows, width, num, seed, normed):
         compare(fused, definition, [norm, proj / width**0.5, gain, *values], 3e-5)
 
 
-@given(ROWS, WIDTHS, SEEDS, st.sampled_from([(4.0, 25.0), (1.0, None), (2.5, 3.0)]), st.booleans())
-def test_situ(rows, width, seed, betas, joint):
-    gate, up = normal(seed, (rows, width), (rows, width))
-    inputs = [gate * 3, up * 5]
-    if joint:
-        compare(
-            lambda both: pointwise.situ_joint(both, *betas),
-            lambda both: situ(*both.chunk(2, -1), *betas),
-            [torch.cat(inputs, -1)],
-            1e-5,
-        )
-    else:
-        compare(lambda g, u: pointwise.situ(g, u, *betas), lambda g, u: situ(g, u, *betas), inputs, 1e-5)
-
-
 @given(ROWS, WIDTHS, SEEDS)
 def test_gated(rows, width, seed):
     a, gate = normal(seed, (rows, width), (rows, width))
@@ -128,7 +107,6 @@ def test_same_as_the_operators():
     pairs = [
         (pointwise.rms_norm(values[0], norm, 1e-5), rmsnorm.rms_norm(values[0], norm, 1e-5)),
         (pointwise.mix(values, norm, proj, 1e-5), attn_residual.mix(values, norm, proj, 1e-5)),
-        (pointwise.situ(*values[:2], 4.0, 25.0), situ_ops.situ(*values[:2], 4.0, 25.0)),
     ]
     for got, want in pairs:
         torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
@@ -141,21 +119,6 @@ def test_gradients_of_views():
     pointwise.rms_norm(parts[0][:, 8:24], weight, 1e-5).sum().backward()
     rms_norm(parts[1][:, 8:24], weight, 1e-5).sum().backward()
     torch.testing.assert_close(parts[0].grad, parts[1].grad, rtol=1e-5, atol=1e-6)
-
-
-def test_extremes_stay_finite():
-    gate = torch.tensor([-3e38, -1e4, -90.0, -0.0, 90.0, 1e4, 3e38]).requires_grad_()
-    up = gate.detach().flip(0).clone().requires_grad_()
-    y = pointwise.situ(gate, up, 4.0, 25.0)
-    y.sum().backward()
-    assert all(bool(x.isfinite().all()) for x in (y, gate.grad, up.grad))
-    torch.testing.assert_close(y, situ_ops.situ(gate, up, 4.0, 25.0), rtol=1e-5, atol=1e-6)
-
-
-def test_sum_of_squares():
-    tensors = normal(3, (1,), (4097,), (7, 13, 101), (3, 5000), (0,))
-    want = sum(float(x.double().square().sum()) for x in tensors)
-    assert abs(pointwise.sum_of_squares(tensors) - want) <= 1e-6 * want
 
 
 def test_errors_name_the_value():

@@ -85,29 +85,6 @@ def indexed_attention(
     return out, loss, recall.item()
 
 
-def indexer_loss(
-    q: Tensor, kv: Tensor, shared_key: Tensor, index: Index, sizes: Sizes, allowed: Selection | None = None
-) -> tuple[Tensor, float]:
-    """The loss and recall of `indexed_attention` without its output.
-
-    Args:
-        q: [B, T, H, N+P] float32.
-        kv: [B, T, H*(N+V)] float32.
-        shared_key: [B, T, P] float32.
-        index: What the indexer scores with.
-        sizes: H, N, V and top_k.
-        allowed: The keys that attention and loss are restricted to; None for all visible ones.
-
-    Returns:
-        The scalar loss, differentiable in the index alone, and the recall of `allowed`, or without it of the
-        indexer's own selection.
-    """
-    loss, recall = _IndexerLoss.apply(
-        q, kv, shared_key, *index, sizes, None if allowed is None else allowed.bits
-    )
-    return loss, recall.item()
-
-
 class _IndexedAttention(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -155,36 +132,6 @@ class _IndexedAttention(torch.autograd.Function):
         d_out = grads[0].detach().contiguous()
         call("attention_backward", *inputs, *ctx.sizes[:3], ctx.bits, out.detach(), lse, d_out, *d_inputs)
         return *d_inputs, *(x * grads[1] for x in gradients), None, None
-
-
-class _IndexerLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        kv: Tensor,
-        shared_key: Tensor,
-        index_q: Tensor,
-        index_k: Tensor,
-        index_w: Tensor,
-        sizes: Sizes,
-        bits: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        inputs = [x.detach().contiguous() for x in (q, kv, shared_key)]
-        index = [x.detach().contiguous() for x in (index_q, index_k, index_w)]
-        gradients = [torch.empty_like(x) for x in index]
-        restricted = bits is not None
-        selected = bits if bits is not None else _empty_bits(q)
-        arguments = (sizes.top_k, restricted, not restricted, selected, None, None)
-        loss, recall = call("indexer_attention", *inputs, *sizes[:3], *index, *arguments, *gradients)
-        ctx.save_for_backward(*gradients)
-        share = torch.tensor(recall, dtype=torch.float64)
-        ctx.mark_non_differentiable(share)
-        return torch.tensor(loss, dtype=torch.float32), share
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, None, *(x * grads[0] for x in ctx.saved_tensors), None, None
 
 
 def _empty_bits(q: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ Shape legend: ``...`` any leading axes, B batch, T tokens, D width, I intermedia
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -75,35 +74,6 @@ def mix_norm(
     return _Mix.apply(norm_weight, proj_weight, eps, layer_weight, layer_eps, *candidates)
 
 
-def situ(gate: Tensor, up: Tensor, beta: float, linear_beta: float | None) -> Tensor:
-    """The bounded gated activation; see `gossamer.ops.situ.situ`.
-
-    Args:
-        gate: [..., I].
-        up: [..., I].
-        beta: Bound of the gate branch.
-        linear_beta: Bound of the up branch; None leaves it unbounded.
-
-    Returns:
-        [..., I].
-    """
-    return _Situ.apply(gate, up, beta, linear_beta)
-
-
-def situ_joint(both: Tensor, beta: float, linear_beta: float | None) -> Tensor:
-    """`situ` of one product's two halves, which saves splitting it and joining its gradients.
-
-    Args:
-        both: [..., 2 I], gate and up side by side.
-        beta: Bound of the gate branch.
-        linear_beta: Bound of the up branch; None leaves it unbounded.
-
-    Returns:
-        [..., I].
-    """
-    return _Situ.apply(both, None, beta, linear_beta)
-
-
 def gated(a: Tensor, gate: Tensor) -> Tensor:
     """The product a sigmoid(gate), both [..., D]."""
     return _Gated.apply(a, gate)
@@ -123,11 +93,6 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
         ValueError: an id is outside 0 .. V - 1.
     """
     return _Embedding.apply(ids, weight)
-
-
-def sum_of_squares(tensors: Iterable[Tensor]) -> float:
-    """Sum of the squares of all elements of all tensors, in float64 but for blocks of 4096 elements."""
-    return sum(call("sum_of_squares", plain(tensor)) for tensor in tensors)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -191,32 +156,6 @@ class _Mix(torch.autograd.Function):
         dcandidates = [d.view(ctx.shape) for d in dvalues]
         last = dgain if ctx.normed else None
         return dnorm, dproj.view(ctx.proj_shape), None, last, None, *dcandidates
-
-
-class _Situ(torch.autograd.Function):
-    """Both bounded halves are computed again in the backward pass: cheaper than three more saved tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor | None, beta: float, linear_beta: float | None) -> Tensor:
-        rows = _rows(gate)
-        if up is None:
-            second, shape = rows.new_empty(0), (*gate.shape[:-1], gate.shape[-1] // 2)
-        else:
-            second, shape = _rows(up), gate.shape
-        y = rows.new_empty(rows.shape[0], shape[-1])
-        betas = beta, linear_beta or 0.0
-        call("situ_forward", rows, second, *betas, y)
-        ctx.save_for_backward(rows, second)
-        ctx.betas, ctx.shape, ctx.joint = betas, gate.shape, up is None
-        return y.view(shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyrefly: ignore[bad-override]
-        gate, up = ctx.saved_tensors
-        dgate, dup = torch.empty_like(gate), torch.empty_like(up)
-        call("situ_backward", _rows(grad_outputs[0]), gate, up, *ctx.betas, dgate, dup)
-        return dgate.view(ctx.shape), None if ctx.joint else dup.view(ctx.shape), None, None
 
 
 class _Gated(torch.autograd.Function):
