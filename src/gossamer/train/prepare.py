@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.text.tokenizer import Tokenizer
+from gossamer.text.tokenizer import RANKS_FILE, Tokenizer
 from gossamer.train import corpus, heldout, overlap, sources, vocab
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.dialogue.remembering import Remembering
@@ -44,20 +44,48 @@ class Prepared:
 
 
 def prepare(
-    folder: Path, *, cache: Path, seed: int, vocab_size: int, data_dir: Path | None = None
+    folder: Path,
+    *,
+    cache: Path,
+    seed: int,
+    vocab_size: int,
+    data_dir: Path | None = None,
+    vocabulary_of: Path | None = None,
 ) -> Prepared:
-    """Build the data below `folder`, or read it when it is there already."""
-    if not (folder / "glossary.json").exists():
+    """Build the data below `folder`, or read it when it is there already.
+
+    Args:
+        folder: of the data.
+        cache: of the unpacked data packages.
+        seed: of the order of documents and of the dialogues the vocabulary learns from.
+        vocab_size: of a vocabulary that is learned.
+        data_dir: a folder of .txt files instead of the data packages.
+        vocabulary_of: an export whose vocabulary is used instead of learning one.
+
+    Raises:
+        TrainError: data is missing, or what lies there was encoded with another vocabulary.
+    """
+    if not all((folder / name).exists() for name in ("words.json", "glossary.json")):
         documents, manifest = corpus.build(sources.gather(cache, data_dir), seed)
         corpus.save(documents, manifest, folder)
         heldout.save(documents, folder)
         (folder / "overlap.json").write_text(json.dumps(overlap.report(documents), indent=2) + "\n")
         entries = glossary(documents)
-        tokenizer = _learn(documents, Generator(seed, entries), vocab_size)
+        if vocabulary_of is None:
+            tokenizer = _learn(documents, Generator(seed, entries), vocab_size)
+        else:
+            tokenizer = Tokenizer.load(vocabulary_of)
         tokenizer.save(folder / "tokenizer")
         encode_corpus(documents, tokenizer, folder)
         (folder / "words.json").write_text(json.dumps(vocabulary(documents)))
         (folder / "glossary.json").write_text(json.dumps(entries))
+    if vocabulary_of is not None:
+        own, wanted = (path / RANKS_FILE for path in (folder / "tokenizer", vocabulary_of))
+        if own.read_bytes() != wanted.read_bytes():
+            raise TrainError(
+                f"{folder} was encoded with another vocabulary than {vocabulary_of}; "
+                "take another --run folder"
+            )
     entries = [(word, meaning) for word, meaning in json.loads((folder / "glossary.json").read_text())]
     return Prepared(
         folder=folder,

@@ -46,10 +46,10 @@ def open_run(
         threads: micro-batches computed side by side.
 
     Raises:
-        TrainError: no budget for a new run, or another one than the run began with.
+        TrainError: no budget for a new run, another one than the run began with, or `start` is no export.
     """
     plan = _plan(folder, minutes=minutes, tokens=tokens, seed=seed, start=start, kernels=kernels)
-    prepared = _prepared(folder, plan, cache, data_dir)
+    prepared = _prepared(folder, plan, cache, data_dir, start)
     if plan.start_from is not None and start is None and not (folder / state.FILE).exists():
         raise TrainError(
             f"{folder} begins with the weights of {plan.start_from}; name that folder with --start"
@@ -85,6 +85,10 @@ def _plan(
     start: Path | None,
     kernels: Kernels,
 ) -> Plan:
+    if start is not None and not (start / "config.json").is_file():
+        raise TrainError(
+            f"--start {start} is no export of a run (config.json is missing); use --export first"
+        )
     if minutes is not None and tokens is not None:
         raise TrainError("give --minutes or --tokens, not both")
     settings = {"seed": seed, "kernels": kernels, "start_from": None if start is None else start.name}
@@ -108,11 +112,14 @@ def _plan(
     return plan
 
 
-def _prepared(folder: Path, plan: Plan, cache: Path | None, data_dir: Path | None) -> Prepared:
+def _prepared(
+    folder: Path, plan: Plan, cache: Path | None, data_dir: Path | None, start: Path | None = None
+) -> Prepared:
     return prepare(
         folder / "data",
         cache=cache or folder / "packages",
         seed=plan.seed,
         vocab_size=presets.load(PRESET).vocab_size,
         data_dir=data_dir,
+        vocabulary_of=start,
     )

@@ -31,7 +31,6 @@ class Generator:
     Args:
         seed: chooses the whole sequence; held-out sets use another one.
         glossary: words with meanings for definitions.
-        drill_share: dialogues that only repeat a longer text, so that copying is learned early.
         words: what names, values and chatter are made of; thousands keep them from being learned by heart.
         difficulty: 0 (one tool, one argument, short plain values, one turn) to 1.
     """
@@ -40,12 +39,10 @@ class Generator:
         self,
         seed: int,
         glossary: list[tuple[str, str]] | None = None,
-        drill_share: float = 0.0,
         words: Sequence[str] = values.WORDS,
         difficulty: float = 1.0,
     ):
         self.seed = seed
-        self.drill_share = drill_share
         self.glossary = glossary or list(GLOSSARY)
         self.words = words
         self.difficulty = difficulty
@@ -53,8 +50,6 @@ class Generator:
     def dialogue(self, index: int) -> Dialogue:
         """Dialogue number `index`."""
         rng = Draw(f"{self.seed}/{index}", self.words, self.difficulty)
-        if self.drill_share and rng.random() < self.drill_share:
-            return _spoken(Scene(rng, None), "drill", [talk.drill(rng)])
         effort = rng.choice(EFFORT_DECK)
         if rng.random() < TALK_SHARE:
             return self._unused(rng, effort) if rng.random() < 0.67 else self._talk(rng, effort)

@@ -152,25 +152,6 @@ def copying(rng: Rng) -> Turn:
     )
 
 
-def drill(rng: Rng) -> Turn:
-    """A longer text of known and invented words, numbers and names to repeat exactly."""
-    makers = (
-        values.word,
-        values.pseudo_word,
-        values.pseudo_word,
-        values.identifier,
-        values.person,
-        values.city,
-    )
-    x = " ".join(rng.choice(makers)(rng) for _ in range(rng.randint(3, 9)))
-    return Turn(
-        user=rng.choice(COPY_ASKS).replace("{x}", x),
-        short="I repeat the text.",
-        steps=("The user wants the same text again, letter by letter.", x),
-        answer=x,
-    )
-
-
 def transform(rng: Rng) -> Turn:
     """Count, pick, reverse or sort words of a list."""
     items = [values.word(rng) for _ in range(rng.randint(3, 5))]
