@@ -7,15 +7,18 @@ import pytest
 import torch
 
 from gossamer.checkpoint import CheckpointWriter
-from gossamer.config import hf
+from gossamer.config import hf, presets
 from gossamer.model.load import load
 from gossamer.model.state_dict_adapter import to_checkpoint
+from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train import card, curve, exam
+from gossamer.train import card, curve, evaluate, exam, heldout
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.errors import TrainError
 from gossamer.train.export import export_run
 from gossamer.train.passes import TorchPasses
+from gossamer.train.plan import two_stages
+from gossamer.train.prepare import prepare
 
 FACTS = {
     "parameters": 5,
@@ -84,6 +87,42 @@ def test_card_says_what_is_known_and_no_more(tmp_path):
     assert "| wordnet-base | 1 | WordNet-3.0 | prose | 1,234 | 12 |" in text
     assert "Princeton University" in text
     assert "What it cannot do" in text
+
+
+@pytest.mark.slow
+def test_an_export_is_evaluated_from_its_own_files(tmp_path, monkeypatch):
+    """The whole of --evaluate on a small model: every held-out byte, dialogues, and the card with both."""
+    monkeypatch.setattr(evaluate, "DIALOGUE_ROWS", 1)
+    monkeypatch.setattr(evaluate, "SAMPLES", 1)
+    monkeypatch.setattr(exam, "MAX_TOKENS", 8)
+    run, out = tmp_path / "run", tmp_path / "out"
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    # About one file in a hundred is held out, by its name.
+    for number in range(300):
+        (texts / f"{number}.txt").write_text(f"the {number}th note says what it says. " * 9)
+    run.mkdir()
+    two_stages("tokens", 1000.0, length=2048).write(run / "plan.json")
+    Tokenizer.bytes_only().save(out)
+    prepared = prepare(
+        run / "data", cache=tmp_path, seed=1, vocab_size=320, data_dir=texts, vocabulary_of=out
+    )
+    model = Transformer(presets.load("debug"), seed=1)
+    with CheckpointWriter(out, overwrite=True) as writer:
+        for name, array, dtype in to_checkpoint(model):
+            writer.add(name, array, dtype)
+    hf.write(model.config, out / "config.json")
+    (out / card.FACTS_FILE).write_text(json.dumps(FACTS))
+    said = []
+    result = evaluate.evaluate_folder(out, run, num_dialogues=2, show=said.append)
+    row = result["text"]["technical"]
+    assert row["bytes"] == sum(d.num_bytes for d in heldout.read(prepared.folder)["technical"])
+    # A model that knows nothing needs about log2(320) bits for a byte.
+    assert 7.5 < row["bits_per_byte"] < 9.5
+    assert any("technical" in line for line in said)
+    text = (out / card.CARD_FILE).read_text()
+    assert f"| technical | {row['bytes']:,} | {row['bits_per_byte']:.3f} |" in text
+    assert result["answers"]["dialogues"] == 2
 
 
 def test_curve_counts_a_repeated_step_once_and_splits_phases(tmp_path):

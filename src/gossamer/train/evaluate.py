@@ -11,14 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
+from gossamer.kernels import backend
 from gossamer.model.load import load
 from gossamer.model.transformer import Transformer
-from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train import card, corpus, exam
+from gossamer.train import card, corpus, exam, heldout, textbar
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.errors import TrainError
 from gossamer.train.passes import summed_loss
@@ -27,7 +26,6 @@ from gossamer.train.prepare import HELD_OUT_SEED_OFFSET
 from gossamer.train.run import PLAN_FILE
 from gossamer.train.streams import DialogueRows
 
-TEXT_ROWS = 24
 DIALOGUE_ROWS = 24
 SAMPLES = 24
 SAMPLE_TOKENS = 64
@@ -61,9 +59,9 @@ def evaluate_folder(
     tokenizer = Tokenizer.load(folder)
     model = load(folder)
     glossary = [(word, meaning) for word, meaning in json.loads((data / "glossary.json").read_text())]
-    generator = Generator(plan.seed + HELD_OUT_SEED_OFFSET, glossary)
-    say("text: bits per byte")
-    result: dict = {"text": text_losses(model, tokenizer, data, plan.length)}
+    known = json.loads((data / "words.json").read_text())
+    generator = Generator(plan.seed + HELD_OUT_SEED_OFFSET, glossary, words=known)
+    result: dict = {"text": text_bar(load(folder, experts="dense"), tokenizer, data, say)}
     say("dialogues: loss")
     result["dialogue_loss"] = dialogue_losses(model, DialogueRows(generator, tokenizer, plan.length))
     say(f"dialogues: {num_dialogues} answers")
@@ -75,25 +73,24 @@ def evaluate_folder(
     return result
 
 
-@torch.inference_mode()
-def text_losses(model: Transformer, tokenizer: Tokenizer, data: Path, length: int) -> dict:
-    """Bits per byte of each held-out category, as the model is defined and with dense attention."""
-    end = tokenizer.special(specials.EOS)
+def text_bar(model: Transformer, tokenizer: Tokenizer, data: Path, say: Callable[[str], None]) -> dict:
+    """Every held-out set against `xz -9e`; see `textbar.measure`.
+
+    The forward pass is that of the fused kernels, which are tested against the model; where they are not
+    built it is the model's own.
+    """
+    if backend.available():
+        from gossamer.train.fused import network
+
+        def forward(ids: torch.Tensor) -> torch.Tensor:
+            return network.logits(model, ids, network.Ask(mode="sparse"))
+    else:
+        say("the native kernels are not built: the held-out text goes through torch, which is slower")
+        forward = model
     found = {}
-    for path in sorted(data.glob("held_out-*.npy")):
-        ids = np.load(path).astype(np.int64)
-        count = min(TEXT_ROWS, (len(ids) - 1) // length)
-        bits = {"sparse": 0.0, "dense": 0.0}
-        num_bytes = 0
-        for row in range(count):
-            piece = torch.from_numpy(ids[row * length : (row + 1) * length + 1])[None]
-            num_bytes += len(tokenizer.decode_bytes([t for t in piece[0, 1:].tolist() if t != end]))
-            for mode in ("sparse", "dense"):
-                logits = model(piece[:, :-1], attention_mode=mode)
-                bits[mode] += float(summed_loss(logits, piece[:, 1:])) / float(np.log(2))
-        found[path.stem.partition("-")[2]] = {"bytes": num_bytes} | {
-            f"bits_per_byte_{mode}": round(value / max(1, num_bytes), 4) for mode, value in bits.items()
-        }
+    for name, documents in heldout.read(data).items():
+        say(f"text: {name}, {sum(d.num_bytes for d in documents):,} bytes")
+        found |= textbar.measure(forward, tokenizer, {name: documents})
     return found
 
 

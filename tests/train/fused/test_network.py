@@ -9,7 +9,7 @@ from gossamer.model.transformer import Transformer
 from gossamer.train.errors import TrainError
 from gossamer.train.fused import network
 from gossamer.train.initial import lengthen_memory
-from gossamer.train.passes import summed_loss
+from gossamer.train.passes import FusedPasses, Job, TorchPasses, summed_loss
 
 SEED = 5
 
@@ -67,6 +67,17 @@ def test_loss_and_gradients_equal_the_models(preset, rows, tokens, mode, want_kl
         scale = max(float(expected.abs().max()), 1e-3)
         worst = float((expected - got).abs().max()) / scale
         assert worst < 2e-3, f"{name}: {worst:.2e} of {scale:.2e}"
+
+
+def test_rows_that_ask_for_nothing_count_nothing():
+    model, ids, targets = make("debug", 1, 20)
+    targets.fill_(-100)
+    for passes in (TorchPasses(model), FusedPasses(model)):
+        passes.begin_step(fake_quant=False)
+        job = Job(ids=ids, targets=targets, scale=1.0, kl_scale=None, mode="dense", trunk=True)
+        found = passes.run(job, [model.lm_head.weight, model.model.embed_tokens.weight])
+        assert found.loss == 0.0
+        assert all(gradient is None or not gradient.any() for gradient in found.gradients)
 
 
 def test_logits_equal_the_models():
