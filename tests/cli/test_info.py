@@ -45,6 +45,15 @@ def test_present_native_kernels_are_named(monkeypatch, capsys):
     assert captured.err == ""
 
 
+def test_the_kernels_in_use_are_named(monkeypatch, capsys):
+    monkeypatch.setattr(command, "backends", lambda: ["avx2", "portable"])
+    assert run(["info"]) == 0
+    assert "avx2 (also runs here: portable)" in capsys.readouterr().out
+    monkeypatch.setattr(command, "backends", lambda: [])
+    assert run(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernel_backends"] == []
+
+
 def test_a_build_without_the_native_module_is_seen(monkeypatch):
     monkeypatch.setitem(sys.modules, "gossamer._native", None)
     monkeypatch.delattr("gossamer._native", raising=False)

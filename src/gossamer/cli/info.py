@@ -46,6 +46,7 @@ def collect() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "num_cores": cores,
         "native_kernels": native_features(),
+        "kernel_backends": backends(),
         "optional": {name: installed(name) for name in ("torch", "tokenizers")},
         "package": str(folder),
         "presets": str(folder / "config" / "presets"),
@@ -59,6 +60,13 @@ def native_features() -> list[str] | None:
     except ImportError:
         return None
     return list(_native.cpu_features())
+
+
+def backends() -> list[str]:
+    """The builds of the kernels that run on this processor, best first; the first one is used."""
+    from gossamer.kernels import backend
+
+    return backend.available()
 
 
 def installed(name: str) -> str | None:
@@ -86,9 +94,16 @@ def render(facts: dict[str, Any]) -> str:
         "platform": facts["platform"],
         "cores": facts["num_cores"],
         "native kernels": "MISSING" if features is None else f"built ({', '.join(features) or 'baseline'})",
+        "kernel backend": _chosen(facts["kernel_backends"]),
     }
     for name, version in facts["optional"].items():
         lines[name] = version or f"not installed: pip install 'gossamer[{EXTRAS[name]}]'"
     lines |= {"package": facts["package"], "presets": facts["presets"]}
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+def _chosen(backends: list[str]) -> str:
+    if not backends:
+        return "none: training goes through torch (--kernels torch)"
+    return backends[0] + (f" (also runs here: {', '.join(backends[1:])})" if backends[1:] else "")
