@@ -7,19 +7,11 @@
 #include <cstdint>
 #include <vector>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "train/lanes.h"
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16, kRows = 12;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8, kRows = 6;
-#else
-constexpr int kLanes = 4, kRows = 6;
-#endif
+constexpr int kLanes = kVectorLanes, kRows = kLanes == 16 ? 12 : 6;
 constexpr int kCols = 2 * kLanes;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));

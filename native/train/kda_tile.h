@@ -2,19 +2,11 @@
 #pragma once
 #include <cstddef>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "train/lanes.h"
 
 namespace kda {
 
-#if defined(__AVX512F__)
-constexpr int LANES = 16, ROWS = 16;
-#elif defined(__AVX2__)
-constexpr int LANES = 8, ROWS = 4;
-#else
-constexpr int LANES = 4, ROWS = 2;
-#endif
+constexpr int LANES = kVectorLanes, ROWS = LANES == 16 ? 16 : LANES / 2;
 constexpr int VECTORS = 16 / LANES;  // a register tile is ROWS x 16
 typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 

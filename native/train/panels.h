@@ -9,19 +9,11 @@
 #include <cstring>
 #include <new>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "train/lanes.h"
 
 namespace panels {
 
-#if defined(__AVX512F__)
-constexpr int VW = 16, MR = 12;
-#elif defined(__AVX2__)
-constexpr int VW = 8, MR = 6;
-#else
-constexpr int VW = 4, MR = 6;
-#endif
+constexpr int VW = kVectorLanes, MR = VW == 16 ? 12 : 6;
 constexpr int NR = 2 * VW;
 
 typedef float vec __attribute__((vector_size(4 * VW)));

@@ -4,17 +4,12 @@
 #include <cmath>
 #include <vector>
 
+#include "train/lanes.h"
 #include "train/vmath.h"
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
+constexpr int kLanes = kVectorLanes;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 typedef float Unaligned __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 
