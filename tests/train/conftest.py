@@ -13,7 +13,7 @@ from gossamer.train.dialogue.generate import Generator
 from gossamer.train.document import Document
 from gossamer.train.loop import Trainer
 from gossamer.train.plan import two_stages
-from gossamer.train.streams import DialogueRows, MixedRows, TextRows, encode_corpus
+from gossamer.train.streams import CopyRows, DialogueRows, MixedRows, TextRows, encode_corpus
 
 LENGTH = 96
 SEED = 11
@@ -56,6 +56,7 @@ def make_trainer(tmp_path, tiny_config, tiny_data):
         tokenizer = Tokenizer.bytes_only()
         dialogues = DialogueRows(Generator(SEED), tokenizer, LENGTH)
         data = {
+            "copying": MixedRows({"copy": (CopyRows(tiny_data, LENGTH, SEED, 256), 1.0)}, SEED),
             "text": MixedRows({"text": (text, 1.0)}, SEED),
             "dialogue": MixedRows({"text": (text, 0.5), "dialogue": (dialogues, 0.5)}, SEED),
         }

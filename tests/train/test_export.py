@@ -132,7 +132,91 @@ def test_curve_counts_a_repeated_step_once_and_splits_phases(tmp_path):
     log.write_text("\n".join([json.dumps({"event": "resumed"}), *lines]) + "\n")
     points = curve.points(curve.read_log(log))
     assert [(p.phase, p.tokens, p.loss) for p in points] == [("text", 20, 7.0), ("dialogue", 30, 1.0)]
-    assert curve.svg(points, "t").count("<polyline") == 2
+
+
+def test_pictures_are_the_same_bytes_for_the_same_log(tmp_path):
+    records = [
+        {
+            "step": s,
+            "phase": "text",
+            "loss": 8.0 - s,
+            "tokens": 10,
+            "loads": {"1": [1.5, 0.5], "2": [1.2, 0.8]},
+        }
+        for s in range(5)
+    ]
+    balance = curve.loads(records)
+    assert [(own.layer, own.tokens[-1], own.largest[0], own.smallest[0]) for own in balance] == [
+        (1, 50, 1.5, 0.5),
+        (2, 50, 1.2, 0.8),
+    ]
+    for name in ("a", "b"):
+        curve.draw_loss(curve.points(records), tmp_path / f"{name}-loss.png", "t")
+        curve.draw_loads(balance, tmp_path / f"{name}-loads.png", "t")
+    for kind in ("loss", "loads"):
+        raw = (tmp_path / f"a-{kind}.png").read_bytes()
+        assert raw.startswith(b"\x89PNG")
+        assert raw == (tmp_path / f"b-{kind}.png").read_bytes()
+
+
+SHARE = {"share": 0.5, "low": 0.25, "high": 0.75, "total": 8}
+
+
+def test_card_holds_the_exam_the_planted_facts_and_the_draft_head(tmp_path):
+    exam_report = {
+        "seed": 3,
+        "words": "invented",
+        "questions": 8,
+        **dict.fromkeys(("exact", "well_formed", "right_tool", "arguments_copied"), SHARE),
+        "by_effort": [{"effort": "low", "mean_reasoning_tokens": 12.5, "exact": SHARE}],
+        "pass_back": {"kept": SHARE, "dropped": SHARE},
+        **{
+            f"by_{name}": [{"name": f"one {name}", "exact": SHARE}]
+            for name in ("category", "phrasing", "argument_type", "value_kind")
+        },
+    }
+    (tmp_path / "draft").mkdir()
+    facts = FACTS | {"overlap": {"prose": 0.0012}}
+    for name, tree in (
+        (card.FACTS_FILE, facts),
+        (card.EXAM_FILE, exam_report),
+        (card.CONTEXT_FILE, {"results": [{"tokens": 1024, "form": "chat", "found": SHARE}]}),
+        (
+            card.DRAFT_FILE,
+            {
+                "training": {"bytes": 9000, "tokens": 70_000, "seconds": 90.0},
+                "acceptance": [
+                    {
+                        "workload": "prose",
+                        "tokens": 640,
+                        "by_depth": [0.5, 0.25, 0.1, 0.05],
+                        "tokens_per_pass": 1.9,
+                    }
+                ],
+            },
+        ),
+    ):
+        (tmp_path / name).write_text(json.dumps(tree))
+    card.write(tmp_path)
+    text = (tmp_path / card.CARD_FILE).read_text()
+    assert "occur in training: prose 0.12%." in text.replace("also occur", "occur")
+    assert "| exact: tool and all arguments | 50.0% | 25.0% to 75.0% | 8 |" in text
+    assert "| phrasing: one phrasing | 50.0%" in text
+    assert "| 1,024 | chat | 50.0% |" in text
+    assert "| prose | 640 | 50.0% | 25.0% | 10.0% | 5.0% | 1.90 |" in text
+
+
+@pytest.mark.parametrize("raw", ["{", "[]", "7"])
+def test_a_damaged_measurement_is_named(tmp_path, raw):
+    (tmp_path / card.FACTS_FILE).write_text(json.dumps(FACTS))
+    (tmp_path / card.EXAM_FILE).write_text(raw)
+    with pytest.raises(TrainError, match=r"exam\.json .*measure again"):
+        card.write(tmp_path)
+
+
+def test_a_card_wants_an_export(tmp_path):
+    with pytest.raises(TrainError, match="no export"):
+        card.write(tmp_path)
 
 
 def example(generator, wants_call):

@@ -8,7 +8,7 @@ from gossamer.text.tokenizer import Tokenizer
 from gossamer.train.corpus import Document
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.drill import Drills
-from gossamer.train.streams import DialogueRows, DrillRows, MixedRows, TextRows, encode_corpus
+from gossamer.train.streams import CopyRows, DialogueRows, DrillRows, MixedRows, TextRows, encode_corpus
 
 LENGTH = 1024
 
@@ -89,3 +89,24 @@ def test_held_out_text_is_kept_apart(tmp_path, tokenizer):
     encode_corpus(documents, tokenizer, tmp_path)
     assert "unseen" not in tokenizer.decode(np.load(tmp_path / "train-prose.npy").tolist())
     assert "unseen" in tokenizer.decode(np.load(tmp_path / "held_out-prose.npy").tolist())
+
+
+@pytest.mark.parametrize("number", [0, 3, 900])
+def test_copy_rows_ask_only_for_what_an_earlier_place_tells(tmp_path, tokenizer, number):
+    text = Document(package="p", category="prose", path="a", text="some words " * 900, held_out=False)
+    encode_corpus([text], tokenizer, tmp_path)
+    rows = CopyRows(tmp_path, LENGTH, 5, tokenizer.num_ranks)
+    ids, targets = rows.row(number)
+    assert len(ids) == len(targets) == LENGTH
+    assert (targets >= 0).mean() > 0.1
+    seen: set[tuple[int, int]] = set()
+    for at in range(LENGTH - 1):
+        following = (int(ids[at]), int(ids[at + 1]))
+        if targets[at] >= 0:
+            assert following[1] == targets[at]
+            assert following in seen
+        seen.add(following)
+    again = CopyRows(tmp_path, LENGTH, 5, tokenizer.num_ranks).row(number)
+    assert (again[0] == ids).all()
+    assert (again[1] == targets).all()
+    assert ids.max() < tokenizer.num_ranks

@@ -26,6 +26,7 @@ def nano(
     export: Path | None = None,
     evaluate: Path | None = None,
     dialogues: int = 200,
+    smoke: bool = False,
 ) -> None:
     """Train nano in two stages, text and then dialogues; called again it goes on where it stopped.
 
@@ -42,13 +43,17 @@ def nano(
         export: Write the model of the run to this folder instead of training.
         evaluate: Measure an exported folder instead of training, and add the figures to its card.
         dialogues: Held-out dialogues of an evaluation.
+        smoke: Only try the machinery: about five minutes of training on made-up data, nothing fetched,
+            that must reach a stated loss.
     """
     import torch
 
     from gossamer.train import run as running
 
     torch.set_num_threads(1 if export is None and evaluate is None else threads)
-    if export is not None:
+    if smoke:
+        _smoke(run, seed, threads, kernels)
+    elif export is not None:
         from gossamer.train.export import export_run
 
         export_run(run, export)
@@ -70,3 +75,64 @@ def nano(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: trainer.stop())
         trainer.run(max_steps=steps)
+
+
+def _smoke(run: Path, seed: int, threads: int, kernels: Literal["fused", "torch"]) -> None:
+    from gossamer.server.load import BUNDLED
+    from gossamer.train import smoke
+
+    folder = run / "smoke"
+    loss = smoke.smoke(folder, BUNDLED / "nano", seed=seed, threads=threads, kernels=kernels)
+    print(
+        f"{loss:.3f} nats per assistant token (measured), at most {smoke.GOAL} wanted: the smoke run passed"
+    )
+
+
+@app.command
+def draft(
+    folder: Path,
+    *,
+    run: Path = Path("runs/nano"),
+    minutes: float = 10.0,
+    prompts: int = 8,
+    new_tokens: int = 128,
+    threads: int = 2,
+) -> None:
+    """Train a draft head beside an exported model, measure what it is worth, and write both below its folder.
+
+    The model itself stays as it is: the head learns to predict what it will say two tokens later.
+
+    `gossamer train draft build/nano --run runs/nano --minutes 10`
+
+    Args:
+        folder: Exported folder; draft/ is written into it and its card anew.
+        run: The run that it came from, which holds the data.
+        minutes: Training time.
+        prompts: Held-out prompts of each of the four workloads.
+        new_tokens: Longest greedy continuation of a prompt.
+        threads: CPU threads.
+    """
+    import torch
+
+    from gossamer.train import draft as drafting
+    from gossamer.train.errors import TrainError
+
+    if min(minutes, prompts, new_tokens, threads) <= 0:
+        raise TrainError("minutes, prompts, new-tokens and threads must be above zero")
+    torch.set_num_threads(threads)
+    drafting.build(folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens)
+
+
+@app.command
+def card(folder: Path) -> None:
+    """Write the card of an exported model anew from the measurements that lie beside it.
+
+    Those are evaluation.json and draft/, and what `gossamer eval-nano --json` printed, kept as exam.json
+    and as context.json.
+
+    Args:
+        folder: Exported folder.
+    """
+    from gossamer.train import card as cards
+
+    cards.write(folder)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gossamer.train.errors import TrainError
+
 CARD_FILE = "CARD.md"
 FACTS_FILE = "training.json"
 EVALUATION_FILE = "evaluation.json"
-CURVE_FILE = "loss.svg"
+CURVE_FILE = "loss.png"
+LOADS_FILE = "loads.png"
+EXAM_FILE = "exam.json"
+CONTEXT_FILE = "context.json"
+DRAFT_FILE = "draft/evaluation.json"
 
 LIMITS = """\
 ## What it cannot do
@@ -33,14 +39,43 @@ representations or warranties, express or implied.
 
 
 def write(folder: Path) -> None:
-    """Write `CARD.md` from `training.json` and, where it exists, `evaluation.json`."""
-    facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-    path = folder / EVALUATION_FILE
-    evaluation = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    parts = [_head(facts), _data(facts), _training(facts), _evaluation(evaluation), LIMITS]
+    """Write `CARD.md` from `training.json` and the measurements that lie beside it, where they exist.
+
+    Those are `evaluation.json` (held-out text and dialogues), `exam.json` and `context.json` (what
+    `gossamer eval-nano --json` printed) and `draft/evaluation.json`.
+
+    Raises:
+        TrainError: the folder is no export, or one of the files is damaged.
+    """
+    facts = _read(folder / FACTS_FILE)
+    if facts is None:
+        raise TrainError(f"{folder} is no export of a run ({FACTS_FILE} is missing); use --export first")
+    parts = [
+        _head(facts),
+        _data(facts),
+        _training(facts),
+        _evaluation(_read(folder / EVALUATION_FILE)),
+        _exam(_read(folder / EXAM_FILE)),
+        _context(_read(folder / CONTEXT_FILE)),
+        _draft(_read(folder / DRAFT_FILE)),
+        LIMITS,
+    ]
+    parts = [part for part in parts if part]
     if any(entry["licence"].startswith("WordNet") for entry in facts["data"]):
         parts.append(NOTICE)
     (folder / CARD_FILE).write_text("\n".join(parts), encoding="utf-8")
+
+
+def _read(path: Path) -> dict | None:
+    if not path.is_file():
+        return None
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TrainError(f"{path} is not JSON ({error}); measure again") from None
+    if not isinstance(tree, dict):
+        raise TrainError(f"{path} holds no JSON object; measure again")
+    return tree
 
 
 def _head(facts: dict) -> str:
@@ -69,6 +104,9 @@ def _data(facts: dict) -> str:
         "books and packages are held out. Dialogues are written by this project's seeded templates; where\n"
         "a dictionary is listed, the meanings in them come from its training part.\n"
     )
+    if facts.get("overlap"):
+        shares = ", ".join(f"{name} {share:.2%}" for name, share in sorted(facts["overlap"].items()))
+        lines.append(f"Runs of 13 words of the held-out sets that also occur in training: {shares}.\n")
     return "\n".join(lines)
 
 
@@ -103,6 +141,8 @@ def _training(facts: dict) -> str:
         "loss.\n\n"
         f"![loss]({CURVE_FILE})\n"
     )
+    if facts.get("load_plot"):
+        lines.append(f"![load of the experts]({LOADS_FILE})\n")
     return "\n".join(lines)
 
 
@@ -147,3 +187,74 @@ def _evaluation(evaluation: dict | None) -> str:
         f"{w['real']:.1%} occur in the training text.\n",
     ]
     return "\n".join(lines)
+
+
+def _share(share: dict) -> str:
+    return f"{share['share']:.1%} | {share['low']:.1%} to {share['high']:.1%} | {share['total']}"
+
+
+def _exam(exam: dict | None) -> str:
+    if exam is None:
+        return ""
+    rows = [
+        ("exact: tool and all arguments", exam["exact"]),
+        ("well-formed", exam["well_formed"]),
+        ("right tool, or none", exam["right_tool"]),
+        ("arguments copied", exam["arguments_copied"]),
+    ]
+    for effort in exam["by_effort"]:
+        tokens = effort["mean_reasoning_tokens"]
+        rows.append((f"exact at {effort['effort']} ({tokens} reasoning tokens)", effort["exact"]))
+    rows += [("pass-back: earlier reasoning given", exam["pass_back"]["kept"])]
+    rows += [("pass-back: earlier reasoning dropped", exam["pass_back"]["dropped"])]
+    groups = (
+        ("category", "by_category"),
+        ("phrasing", "by_phrasing"),
+        ("type", "by_argument_type"),
+        ("value", "by_value_kind"),
+    )
+    for title, key in groups:
+        rows += [(f"{title}: {group['name']}", group["exact"]) for group in exam[key]]
+    lines = [
+        "## Exam\n",
+        f"`gossamer eval-nano --seed {exam['seed']} --count {exam['questions']}`, words {exam['words']}:\n"
+        "other tools, names, values and phrasings than in training; greedy, nothing constrained. Types and\n"
+        "values count single arguments.\n",
+        "| measure | share | 95 % interval | of |",
+        "|---|---:|---:|---:|",
+        *(f"| {name} | {_share(share)} |" for name, share in rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _context(context: dict | None) -> str:
+    if context is None:
+        return ""
+    lines = [
+        "## Planted facts\n",
+        "`gossamer eval-nano --context`: five facts in one text, each asked for at its end.\n",
+        "| tokens | asked as | found | 95 % interval | of |",
+        "|---:|---|---:|---:|---:|",
+    ]
+    for result in context["results"]:
+        lines.append(f"| {result['tokens']:,} | {result['form']} | {_share(result['found'])} |")
+    return "\n".join([*lines, ""])
+
+
+def _draft(draft: dict | None) -> str:
+    if draft is None:
+        return ""
+    training = draft["training"]
+    lines = [
+        "## Draft head\n",
+        f"One KDA block beside the trunk ({training['bytes']:,} bytes), learned from the frozen trunk on\n"
+        f"{training['tokens']:,} tokens in {training['seconds'] / 60:.1f} minutes. Its drafts beside the "
+        "trunk's own greedy output:\n",
+        "| workload | tokens | 1 right | 2 | 3 | 4 | tokens per pass |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in draft["acceptance"]:
+        depths = " | ".join(f"{share:.1%}" for share in row["by_depth"])
+        lines.append(f"| {row['workload']} | {row['tokens']:,} | {depths} | {row['tokens_per_pass']:.2f} |")
+    return "\n".join([*lines, ""])

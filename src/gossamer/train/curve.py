@@ -1,21 +1,21 @@
-"""A loss curve as a small SVG file, from the training log."""
+"""The training log as pictures: the loss of every phase, and how evenly the routers load their experts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-WIDTH, HEIGHT, MARGIN = 720, 320, 48
-# A phase belongs to the first kind whose word is in its name; a plain "dialogue" is sparse.
-KINDS = (
-    ("text", "text", "#2f6bbf"),
-    ("indexer", "indexer alone", "#6e7781"),
-    ("copying", "copying drill", "#8250df"),
-    ("dense", "dialogue, dense", "#2a8f4f"),
-    ("dialogue", "dialogue, sparse", "#d9480f"),
-)
+import numpy as np
+
+COLOURS = ("#2f6bbf", "#2a8f4f", "#6e7781", "#d9480f", "#8250df")
+"""Of the phases, in their order."""
 WINDOW = 10
+INCHES = (8.0, 4.0)
+DOTS = 120
+"""Per inch: 960 x 480 pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,44 +51,84 @@ def points(records: list[dict]) -> list[Point]:
     return found
 
 
-def svg(curve: list[Point], title: str) -> str:
-    """The curve with axes; one line per phase, one colour per kind of phase."""
-    most_tokens = max((p.tokens for p in curve), default=1)
-    most_loss = max((p.loss for p in curve), default=1.0)
+@dataclass(frozen=True, kw_only=True)
+class Loads:
+    """The load of one layer's experts over the run, each over the mean load; 1.0 is even."""
 
-    def x(tokens: float) -> float:
-        return MARGIN + (WIDTH - 2 * MARGIN) * tokens / most_tokens
-
-    def y(loss: float) -> float:
-        return HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * loss / most_loss
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{MARGIN}" y="20" font-weight="bold">{title}: mean loss of {WINDOW} steps, nats</text>',
-        f'<path d="M{MARGIN} {MARGIN}V{HEIGHT - MARGIN}H{WIDTH - MARGIN}" fill="none" stroke="#57606a"/>',
-    ]
-    for step in range(int(most_loss) + 1):
-        parts.append(f'<text x="{MARGIN - 8}" y="{y(step) + 4:.1f}" text-anchor="end">{step}</text>')
-    for millions, tokens in _ticks(most_tokens):
-        parts.append(f'<text x="{x(tokens):.1f}" y="{HEIGHT - 30}" text-anchor="middle">{millions} M</text>')
-    for phase in dict.fromkeys(p.phase for p in curve):
-        own = " ".join(f"{x(p.tokens):.1f},{y(p.loss):.1f}" for p in curve if p.phase == phase)
-        parts.append(f'<polyline points="{own}" fill="none" stroke="{_kind(phase)[1]}" stroke-width="1.5"/>')
-    for row, (name, colour) in enumerate(dict.fromkeys(_kind(p.phase) for p in curve)):
-        at = MARGIN + 16 * row
-        parts.append(f'<text x="{WIDTH - MARGIN}" y="{at}" text-anchor="end" fill="{colour}">{name}</text>')
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">tokens seen</text></svg>')
-    return "\n".join(parts) + "\n"
+    layer: int
+    tokens: tuple[int, ...]
+    """[N] seen by the time of each record."""
+    largest: tuple[float, ...]
+    """[N] of the expert with most tokens."""
+    smallest: tuple[float, ...]
+    """[N] of the expert with fewest."""
 
 
-def _kind(phase: str) -> tuple[str, str]:
-    return next(((name, colour) for word, name, colour in KINDS if word in phase), (phase, "#24292f"))
+def loads(records: Sequence[dict]) -> list[Loads]:
+    """The records that hold every expert's load, by layer."""
+    kept: dict[int, list[tuple[int, float, float]]] = {}
+    tokens = 0
+    for record in records:
+        tokens += record["tokens"]
+        for layer, shares in record.get("loads", {}).items():
+            kept.setdefault(int(layer), []).append((tokens, max(shares), min(shares)))
+    found = []
+    for layer, entries in sorted(kept.items()):
+        at, largest, smallest = zip(*entries, strict=True)
+        found.append(Loads(layer=layer, tokens=at, largest=largest, smallest=smallest))
+    return found
 
 
-def _ticks(most_tokens: int) -> list[tuple[str, float]]:
-    """Labels in millions at round numbers, at most eight of them."""
-    step = 0.001
-    while most_tokens / (step * 1e6) > 8:
-        step *= 2.5 if f"{step:.0e}"[0] == "2" else 2
-    return [(f"{n * step:g}", n * step * 1e6) for n in range(1, int(most_tokens / (step * 1e6)) + 1)]
+def draw_loss(curve: Sequence[Point], path: Path, title: str) -> None:
+    """Write the loss over the tokens seen as PNG; one line per phase."""
+    figure, axes = _figure(title)
+    for number, phase in enumerate(dict.fromkeys(p.phase for p in curve)):
+        own = [p for p in curve if p.phase == phase]
+        axes.plot(
+            [p.tokens / 1e6 for p in own],
+            [p.loss for p in own],
+            color=COLOURS[number % len(COLOURS)],
+            linewidth=1.2,
+            label=phase,
+        )
+    axes.set_ylabel(f"mean loss of {WINDOW} steps, nats")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    _write(figure, path)
+
+
+def draw_loads(layers: Sequence[Loads], path: Path, title: str) -> None:
+    """Write the largest and smallest load of every layer's experts over the tokens seen as PNG."""
+    import matplotlib
+
+    figure, axes = _figure(title)
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.9, max(1, len(layers))))
+    for own, shade in zip(layers, shades, strict=False):
+        at = [tokens / 1e6 for tokens in own.tokens]
+        axes.plot(at, own.largest, color=shade, linewidth=1.0, label=f"layer {own.layer}")
+        axes.plot(at, own.smallest, color=shade, linewidth=1.0, linestyle=":")
+    axes.axhline(1.0, color="#24292f", linewidth=0.8)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylabel("load over the mean of the layer")
+    axes.legend(frameon=False, fontsize="small", ncols=4, title="largest (solid), smallest (dotted)")
+    _write(figure, path)
+
+
+def _figure(title: str) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    # Without pyplot there is no display and no state shared between figures.
+    figure = Figure(figsize=INCHES, dpi=DOTS, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    axes.set_xlabel("million tokens seen")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis="y", color="#d0d7de", linewidth=0.6)
+    return figure, axes
+
+
+def _write(figure: Any, path: Path) -> None:
+    # No date and no version in the file: the same log gives the same bytes.
+    figure.savefig(path, format="png", metadata={"Software": None})

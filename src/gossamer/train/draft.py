@@ -21,15 +21,29 @@ from torch import Tensor, nn
 from gossamer.model import draft as drafting
 from gossamer.model.draft import DraftHead
 from gossamer.model.init import fill
+from gossamer.model.load import load
 from gossamer.model.transformer import Transformer
+from gossamer.text import specials
+from gossamer.train import card
+from gossamer.train.errors import TrainError
 from gossamer.train.loop import Rows
 from gossamer.train.muon import MuonAdam
+from gossamer.train.prepare import rows as row_sources
+from gossamer.train.run import trained
+from gossamer.train.streams import MixedRows
+from gossamer.train.workloads import workloads
 
 INTERMEDIATE_SIZE = 512
 DEPTH = 2
 """Draft steps that are trained; the second reads the first one's own output."""
 MATRIX_LR, LR = 3e-3, 2e-3
 LONGEST_DRAFT = 4
+LARGEST_SHARE = 0.15
+"""Of the trunk's bytes."""
+SHARES = (("text", 0.4), ("dialogue whole", 0.45), ("drill", 0.15))
+"""Kinds of rows; every token of them is learned from."""
+SEED_OFFSET = 3_000_017
+"""Between the rows of the trunk and those of the head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +201,62 @@ def _right(model: Transformer, head: DraftHead, ids: Tensor, start: int) -> Tens
                 y = head(embed(token.view(1, 1)), y, own)
         rows.append(right)
     return torch.tensor(rows).reshape(-1, LONGEST_DRAFT)
+
+
+def build(
+    folder: Path,
+    run: Path,
+    *,
+    seconds: float,
+    prompts: int,
+    new_tokens: int,
+    show: Callable[[str], None] | None = None,
+) -> dict:
+    """Train a draft head for an exported model, measure it, and write `draft/` below the folder.
+
+    Args:
+        folder: an export.
+        run: the run it came from, which holds the data.
+        seconds: of training.
+        prompts: of each held-out workload.
+        new_tokens: longest greedy continuation of each.
+        show: called with what is being done.
+
+    Returns:
+        What was recorded.
+
+    Raises:
+        TrainError: a folder is not what it should be, or the head is larger than its share of the model.
+    """
+    if not (folder / card.FACTS_FILE).is_file():
+        raise TrainError(f"{folder} is no export of a run ({card.FACTS_FILE} is missing); use --export first")
+    say = show or (lambda line: print(line, file=sys.stderr, flush=True))
+    _, plan, prepared, _ = trained(run)
+    model = load(folder, experts="dense")
+    _check_size(new_head(model, plan.seed), folder)
+    known = row_sources(prepared, plan, plan.seed + SEED_OFFSET)
+    data = MixedRows({name: (known[name], share) for name, share in SHARES}, plan.seed)
+    head, facts = train(model, data, seconds=seconds, seed=plan.seed, show=say)
+    facts["bytes"] = drafting.save(head, folder)
+    say(f"acceptance: {prompts} prompts of each workload")
+    stored = drafting.load(folder, model.config)
+    assert stored is not None
+    stop = prepared.tokenizer.special(specials.END_OF_MSG)
+    measured = acceptance(
+        model, stored, workloads(prepared, plan.seed, prompts), new_tokens=new_tokens, stop=stop
+    )
+    record(folder, facts, measured)
+    card.write(folder)
+    return {"training": facts, "acceptance": [asdict(entry) for entry in measured]}
+
+
+def _check_size(head: DraftHead, folder: Path) -> None:
+    stored = sum(2 * p.numel() for p in head.parameters())
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if stored > LARGEST_SHARE * size:
+        raise TrainError(
+            f"a draft head of {stored:,} bytes is over {LARGEST_SHARE:.0%} of the {size:,} in {folder}"
+        )
 
 
 def record(folder: Path, facts: dict, measured: list[Acceptance]) -> None:

@@ -31,8 +31,12 @@ def export_run(run: Path, out: Path) -> None:
             writer.add(name, array, dtype)
     hf.write(model.config, out / "config.json")
     prepared.tokenizer.save(out)
-    points = curve.points(curve.read_log(run / LOG_FILE))
-    (out / card.CURVE_FILE).write_text(curve.svg(points, "nano: training loss"), encoding="utf-8")
+    records = curve.read_log(run / LOG_FILE)
+    points = curve.points(records)
+    curve.draw_loss(points, out / card.CURVE_FILE, "nano: training loss")
+    balance = curve.loads(records)
+    if balance:
+        curve.draw_loads(balance, out / card.LOADS_FILE, "nano: load of the experts")
     facts = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "plan": json.loads(json.dumps(asdict(plan))),
@@ -42,6 +46,8 @@ def export_run(run: Path, out: Path) -> None:
         "seconds": {name: round(value, 1) for name, value in progress.seconds.items()},
         "final_loss": {point.phase: round(point.loss, 4) for point in points},
         "data": prepared.manifest,
+        "overlap": json.loads((prepared.folder / "overlap.json").read_text(encoding="utf-8")),
+        "load_plot": bool(balance),
         "bytes": sum(
             entry.stat().st_size for entry in os.scandir(out) if entry.name.endswith(".safetensors")
         ),

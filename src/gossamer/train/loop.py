@@ -29,6 +29,8 @@ from gossamer.train.streams import Batch
 
 LOG_FILE = "log.jsonl"
 CHECKPOINT_EVERY_S = 300.0
+LOADS_EVERY = 20
+"""Steps between two records of every expert's load, for the plot of the routers' balance."""
 
 
 class Rows(Protocol):
@@ -45,7 +47,7 @@ class Trainer:
     Args:
         model: with dense experts.
         plan: what to do.
-        data: the rows of each kind, "text" and "dialogue".
+        data: the rows of each stage, by the name that its phases give.
         folder: where state and log are kept.
         show: called with each progress line.
         threads: micro-batches computed side by side.  torch itself should be given one thread: its own pool
@@ -114,7 +116,7 @@ class Trainer:
     def _step(self, phase: Phase) -> None:
         started = time.monotonic()
         p, plan = self.progress, self.plan
-        batch = self.data[phase.data].batch(p.rows[phase.data], plan.batch_rows)
+        batch = self.data[phase.data].batch(p.rows.get(phase.data, 0), plan.batch_rows)
         scale = plan.rate(p.step, p.trunk_done)
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)
@@ -130,6 +132,8 @@ class Trainer:
         seconds = time.monotonic() - started
         record |= {"step": p.step, "phase": phase.name, "scale": round(scale, 4), "tokens": batch.num_tokens}
         record |= {"seconds": round(seconds, 3), "overload": _overload(loads)}
+        if p.step % LOADS_EVERY == 0:
+            record["loads"] = _shares(loads)
         self._advance(phase, batch.num_tokens, seconds)
         self._log(record)
         self._show(record)
@@ -215,7 +219,7 @@ class Trainer:
         p = self.progress
         spent = seconds if self.plan.unit == "seconds" else num_tokens
         p.step += 1
-        p.rows[phase.data] += self.plan.batch_rows
+        p.rows[phase.data] = p.rows.get(phase.data, 0) + self.plan.batch_rows
         p.tokens[phase.name] = p.tokens.get(phase.name, 0) + num_tokens
         p.seconds[phase.name] = p.seconds.get(phase.name, 0.0) + seconds
         p.phase_done += spent
@@ -245,3 +249,11 @@ def _overload(loads: dict[int, Tensor]) -> float:
     if not loads:
         return 0.0
     return round(max(float(load.max() / load.float().mean()) for load in loads.values()), 3)
+
+
+def _shares(loads: dict[int, Tensor]) -> dict[str, list[float]]:
+    """Per layer the load of each expert [E] over the mean, 1.0 where balanced."""
+    return {
+        str(layer): [round(float(x), 3) for x in load.float() / load.float().mean().clamp(min=1e-9)]
+        for layer, load in sorted(loads.items())
+    }

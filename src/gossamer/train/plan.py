@@ -16,7 +16,7 @@ class Phase:
     """A stretch of training with one kind of data and one way to compute."""
 
     name: str
-    data: Literal["text", "dialogue"]
+    data: Literal["copying", "text", "dialogue"]
     attention: Literal["dense", "sparse"]
     trains: Literal["trunk", "indexer", "both"]
     fake_quant: bool
@@ -47,12 +47,15 @@ class Plan:
     """Native kernels in float32, or torch's operators in bfloat16."""
     kl_every: int = 4
     """In the sparse phase the indexer learns at every n-th step."""
-    text_shares: tuple[tuple[str, float], ...] = (("technical", 0.4), ("prose", 0.35), ("python", 0.25))
+    text_shares: tuple[tuple[str, float], ...] = (("technical", 0.42), ("prose", 0.4), ("python", 0.18))
     """Of the text rows."""
+    copying_stage: tuple[tuple[str, float], ...] = (("copy", 0.7), ("easy drill", 0.3))
+    """Kinds of rows before all others: copying, once found, serves everything after it."""
     text_stage: tuple[tuple[str, float], ...] = (
-        ("text", 0.65),
-        ("easy drill", 0.1),
-        ("drill", 0.15),
+        ("text", 0.64),
+        ("copy", 0.06),
+        ("easy drill", 0.08),
+        ("drill", 0.12),
         ("dialogue whole", 0.1),
     )
     """Kinds of rows in the text stage; the copying drills and some dialogues, learned whole, start early."""
@@ -109,7 +112,7 @@ class Plan:
         phases = tuple(Phase(**phase) for phase in tree.pop("phases"))
         shares = {
             key: tuple((name, share) for name, share in tree.pop(key))
-            for key in ("text_shares", "text_stage", "dialogue_stage")
+            for key in ("text_shares", "copying_stage", "text_stage", "dialogue_stage")
         }
         notes = tuple(tree.pop("notes", ()))
         tree |= shares
@@ -117,19 +120,27 @@ class Plan:
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
-    """Text, then dialogues with MXFP4 experts: dense, the indexers alone, sparse.
+    """Copying, text, then dialogues with MXFP4 experts: dense, the indexers alone, sparse.
 
     Copying from the context is learned with dense attention; an indexer can only choose what the attention
     already looks for.
     """
     phases = (
         Phase(
+            name="copying",
+            data="copying",
+            attention="dense",
+            trains="trunk",
+            fake_quant=False,
+            budget=0.025 * budget,
+        ),
+        Phase(
             name="text",
             data="text",
             attention="dense",
             trains="trunk",
             fake_quant=False,
-            budget=0.45 * budget,
+            budget=0.475 * budget,
         ),
         Phase(
             name="dialogue, dense",
@@ -137,7 +148,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="dense",
             trains="trunk",
             fake_quant=True,
-            budget=0.3 * budget,
+            budget=0.25 * budget,
         ),
         Phase(
             name="indexer",
@@ -145,7 +156,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="dense",
             trains="indexer",
             fake_quant=True,
-            budget=0.03 * budget,
+            budget=0.025 * budget,
         ),
         Phase(
             name="dialogue, sparse",
@@ -153,7 +164,7 @@ def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: An
             attention="sparse",
             trains="both",
             fake_quant=True,
-            budget=0.22 * budget,
+            budget=0.225 * budget,
         ),
     )
     return Plan(unit=unit, phases=phases, **settings)

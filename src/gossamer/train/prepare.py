@@ -17,7 +17,15 @@ from gossamer.train.document import Document
 from gossamer.train.drill import Drills
 from gossamer.train.errors import TrainError
 from gossamer.train.plan import Plan
-from gossamer.train.streams import DialogueRows, DrillRows, MixedRows, RowSource, TextRows, encode_corpus
+from gossamer.train.streams import (
+    CopyRows,
+    DialogueRows,
+    DrillRows,
+    MixedRows,
+    RowSource,
+    TextRows,
+    encode_corpus,
+)
 
 VOCAB_CHARS = 6_000_000
 """Of each category."""
@@ -97,9 +105,14 @@ def prepare(
 
 
 def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
-    """The rows of both stages; the stages share no dialogue, no drill and no order of the text."""
+    """The rows of every stage; the stages share no dialogue, no drill and no order of the text."""
     found: dict[str, MixedRows] = {}
-    for number, (stage, shares) in enumerate((("text", plan.text_stage), ("dialogue", plan.dialogue_stage))):
+    stages = (
+        ("text", plan.text_stage),
+        ("dialogue", plan.dialogue_stage),
+        ("copying", plan.copying_stage),
+    )
+    for number, (stage, shares) in enumerate(stages):
         seed = plan.seed + number * STAGE_SEED_OFFSET
         known = rows(prepared, plan, seed)
         unknown = [name for name, _ in shares if name not in known]
@@ -115,6 +128,7 @@ def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
     generator = Generator(seed, prepared.glossary, words=prepared.words)
     return {
         "text": TextRows(prepared.folder, dict(plan.text_shares), length, seed),
+        "copy": CopyRows(prepared.folder, length, seed, prepared.tokenizer.num_ranks),
         "drill": DrillRows(Drills(seed, prepared.words), tokenizer, length),
         "easy drill": DrillRows(Drills(seed + 1, prepared.words, 0.3), tokenizer, length),
         "dialogue": DialogueRows(generator, tokenizer, length),

@@ -10,7 +10,7 @@ from gossamer.model.load import load
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
 from gossamer.train.errors import TrainError
-from gossamer.train.initial import lengthen_memory
+from gossamer.train.initial import prepare_kda
 from gossamer.train.loop import Trainer
 from gossamer.train.passes import Kernels
 from gossamer.train.plan import Plan, two_stages
@@ -56,7 +56,7 @@ def open_run(
         )
     if plan.start_from is None or start is None:
         model = Transformer(presets.load(PRESET), experts="dense", seed=plan.seed)
-        lengthen_memory(model)
+        prepare_kda(model)
     else:
         model = load(start, experts="dense").train()
     return Trainer(model, plan, streams(prepared, plan), folder, threads=threads)

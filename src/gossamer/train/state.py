@@ -25,8 +25,8 @@ class Progress:
     """Spent of the phase's budget, in the plan's unit."""
     trunk_done: float = 0.0
     """Spent in phases that train the trunk."""
-    rows: dict[str, int] = field(default_factory=lambda: {"text": 0, "dialogue": 0})
-    """Next row of each kind of data."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Next row of each kind of data; one that is not there has not begun."""
     tokens: dict[str, int] = field(default_factory=dict)
     """Tokens seen per phase."""
     seconds: dict[str, float] = field(default_factory=dict)

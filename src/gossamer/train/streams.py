@@ -165,6 +165,57 @@ class DrillRows:
         return row[:-1], row[1:]
 
 
+class CopyRows:
+    """Rows of random tokens said again: nothing but looking back predicts them.
+
+    A row is a chain of blocks; a block is a span of tokens drawn one by one from the training text, then the
+    same span again and again, with nothing or some other tokens between.  Only the repetitions are
+    targets.  Spans grow from a few tokens to a quarter of the row.
+
+    Args:
+        folder: of the encoded text; tokens are drawn with its frequencies.
+        length: T.
+        seed: of the rows.
+        num_ranks: half of the spans are drawn from all ranks alike, so that rare tokens are copied too.
+    """
+
+    def __init__(self, folder: Path, length: int, seed: int, num_ranks: int):
+        paths = sorted(folder.glob("train-*.npy"))
+        self._arrays = [np.load(path, mmap_mode="r") for path in paths]
+        self._length = length
+        self._seed = seed
+        self._num_ranks = num_ranks
+
+    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and targets [T] of row `number`."""
+        rng = np.random.default_rng([self._seed, 91, number])
+        ids: list[np.ndarray] = []
+        asked: list[np.ndarray] = []
+        room = self._length + 1
+        while room > 0:
+            size = int(np.exp(rng.uniform(np.log(2), np.log(self._length // 4))))
+            span = self._drawn(rng, size)
+            gap = 0 if rng.random() < 0.5 else int(rng.integers(1, 1 + self._length // 16))
+            # Short spans come more often, so that all lengths ask for about as many tokens.
+            for turn in range(2 + min(6, 48 // size)):
+                between = self._drawn(rng, gap if turn else 1)
+                ids += [between, span]
+                # The first token of a repetition cannot be foreseen.
+                flags = np.full(len(span), turn > 0)
+                flags[0] = False
+                asked += [np.zeros(len(between), dtype=bool), flags]
+                room -= len(between) + len(span)
+        row = np.concatenate(ids)[: self._length + 1]
+        return row[:-1], np.where(np.concatenate(asked)[: self._length + 1], row, -100)[1:]
+
+    def _drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """`count` tokens, each from a place of its own."""
+        if not self._arrays or rng.random() < 0.5:
+            return rng.integers(0, self._num_ranks, count)
+        array = self._arrays[int(rng.integers(len(self._arrays)))]
+        return np.minimum(array[rng.integers(0, len(array), count)].astype(np.int64), self._num_ranks - 1)
+
+
 class MixedRows:
     """Several streams in one: each row comes from one of them, drawn by the shares.
 
