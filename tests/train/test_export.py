@@ -199,7 +199,7 @@ def test_card_holds_the_exam_the_planted_facts_and_the_draft_head(tmp_path):
         (tmp_path / name).write_text(json.dumps(tree))
     card.write(tmp_path)
     text = (tmp_path / card.CARD_FILE).read_text()
-    assert "occur in training: prose 0.12%." in text.replace("also occur", "occur")
+    assert "also occur in training: prose 0.12%." in text
     assert "| exact: tool and all arguments | 50.0% | 25.0% to 75.0% | 8 |" in text
     assert "| phrasing: one phrasing | 50.0%" in text
     assert "| 1,024 | chat | 50.0% |" in text

@@ -5,7 +5,13 @@ import torch
 from gossamer.model.kda import KimiDeltaAttention
 from gossamer.model.transformer import Transformer
 from gossamer.ops.kda import log_decay
-from gossamer.train.initial import LONGEST_TOKENS, SHORTEST_TOKENS, lengthen_memory, prepare_kda
+from gossamer.train.initial import (
+    LONGEST_TOKENS,
+    LOOK_BACK_SHARE,
+    SHORTEST_TOKENS,
+    lengthen_memory,
+    prepare_kda,
+)
 
 
 def test_memories_are_spread_over_the_channels_of_every_head(tiny_config):
@@ -28,7 +34,7 @@ def changes(model, place_changed):
     tokens = torch.randn(40, model.config.hidden_size, generator=draw)
     tokens[-1] = tokens[20]
     # Only the look-back heads are heard.
-    heads = round(0.75 * layer.config.num_heads)
+    heads = round(LOOK_BACK_SHARE * layer.config.num_heads)
     layer.o_proj.weight[:, heads * layer.config.head_dim :] = 0
     before = layer(tokens[None])[0, -1]
     tokens[place_changed] = torch.randn(model.config.hidden_size, generator=draw)

@@ -43,7 +43,7 @@ def nano(
         export: Write the model of the run to this folder instead of training.
         evaluate: Measure an exported folder instead of training, and add the figures to its card.
         dialogues: Held-out dialogues of an evaluation.
-        smoke: Only try the machinery: about five minutes of training on made-up data, nothing fetched,
+        smoke: Only try the machinery: a few minutes of training on made-up data, nothing fetched,
             that must reach a stated loss.
     """
     import torch
@@ -117,8 +117,10 @@ def draft(
     from gossamer.train import draft as drafting
     from gossamer.train.errors import TrainError
 
-    if min(minutes, prompts, new_tokens, threads) <= 0:
-        raise TrainError("minutes, prompts, new-tokens and threads must be above zero")
+    asked = {"minutes": minutes, "prompts": prompts, "new-tokens": new_tokens, "threads": threads}
+    for name, value in asked.items():
+        if value <= 0:
+            raise TrainError(f"--{name} is {value}; give a number above zero")
     torch.set_num_threads(threads)
     drafting.build(folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens)
 

@@ -47,9 +47,7 @@ def write(folder: Path) -> None:
     Raises:
         TrainError: the folder is no export, or one of the files is damaged.
     """
-    facts = _read(folder / FACTS_FILE)
-    if facts is None:
-        raise TrainError(f"{folder} is no export of a run ({FACTS_FILE} is missing); use --export first")
+    facts = exported(folder)
     parts = [
         _head(facts),
         _data(facts),
@@ -64,6 +62,18 @@ def write(folder: Path) -> None:
     if any(entry["licence"].startswith("WordNet") for entry in facts["data"]):
         parts.append(NOTICE)
     (folder / CARD_FILE).write_text("\n".join(parts), encoding="utf-8")
+
+
+def exported(folder: Path) -> dict:
+    """What an export says of its training.
+
+    Raises:
+        TrainError: the folder is no export, or the file is damaged.
+    """
+    facts = _read(folder / FACTS_FILE)
+    if facts is None:
+        raise TrainError(f"{folder} is no export of a run ({FACTS_FILE} is missing); use --export first")
+    return facts
 
 
 def _read(path: Path) -> dict | None:

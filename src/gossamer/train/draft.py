@@ -29,7 +29,7 @@ from gossamer.train.errors import TrainError
 from gossamer.train.loop import Rows
 from gossamer.train.muon import MuonAdam
 from gossamer.train.prepare import rows as row_sources
-from gossamer.train.run import trained
+from gossamer.train.run import data_of, planned
 from gossamer.train.streams import MixedRows
 from gossamer.train.workloads import workloads
 
@@ -77,8 +77,9 @@ def train(
     seed: int,
     rows: int = 2,
     show: Callable[[str], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> tuple[DraftHead, dict]:
-    """Train a head on a frozen trunk for some time.
+    """Train a head on a frozen trunk for some time, as `now` counts it.
 
     Returns:
         The head and what to record: steps, tokens, seconds, first and last loss (nats of KL).
@@ -86,8 +87,8 @@ def train(
     say = show or (lambda line: print(line, file=sys.stderr, flush=True))
     head = new_head(model, seed)
     optimizer = MuonAdam(head.named_parameters(), lr=LR, matrix_lr=MATRIX_LR)
-    started, step, tokens, seen = time.monotonic(), 0, 0, []
-    while (spent := time.monotonic() - started) < seconds:
+    started, step, tokens, seen = now(), 0, 0, []
+    while (spent := now() - started) < seconds:
         batch = data.batch(step * rows, rows)
         ids = torch.from_numpy(batch.ids)
         loss = _loss(model, head, ids)
@@ -101,9 +102,9 @@ def train(
         step, tokens = step + 1, tokens + ids.numel()
         if step % 20 == 0:
             recent = sum(seen[-20:]) / 20
-            say(f"draft step {step} loss {recent:.4f} {tokens / (time.monotonic() - started):.0f} tok/s")
+            say(f"draft step {step} loss {recent:.4f} {tokens / (now() - started):.0f} tok/s")
     last = sum(seen[-20:]) / max(1, len(seen[-20:]))
-    facts = {"steps": step, "tokens": tokens, "seconds": round(time.monotonic() - started, 1)}
+    facts = {"steps": step, "tokens": tokens, "seconds": round(now() - started, 1)}
     return head.eval(), facts | {"first_loss": round(seen[0], 4), "last_loss": round(last, 4), "seed": seed}
 
 
@@ -228,10 +229,12 @@ def build(
     Raises:
         TrainError: a folder is not what it should be, or the head is larger than its share of the model.
     """
-    if not (folder / card.FACTS_FILE).is_file():
-        raise TrainError(f"{folder} is no export of a run ({card.FACTS_FILE} is missing); use --export first")
+    card.exported(folder)
+    plan = planned(run)
+    prepared = data_of(run, plan)
+    # Asked for first, so that too little held-out text is known before the training.
+    asked = workloads(prepared, plan.seed, prompts)
     say = show or (lambda line: print(line, file=sys.stderr, flush=True))
-    _, plan, prepared, _ = trained(run)
     model = load(folder, experts="dense")
     _check_size(new_head(model, plan.seed), folder)
     known = row_sources(prepared, plan, plan.seed + SEED_OFFSET)
@@ -242,9 +245,7 @@ def build(
     stored = drafting.load(folder, model.config)
     assert stored is not None
     stop = prepared.tokenizer.special(specials.END_OF_MSG)
-    measured = acceptance(
-        model, stored, workloads(prepared, plan.seed, prompts), new_tokens=new_tokens, stop=stop
-    )
+    measured = acceptance(model, stored, asked, new_tokens=new_tokens, stop=stop)
     record(folder, facts, measured)
     card.write(folder)
     return {"training": facts, "acceptance": [asdict(entry) for entry in measured]}

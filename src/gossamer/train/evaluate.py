@@ -19,11 +19,9 @@ from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
 from gossamer.train import card, corpus, exam, heldout, textbar
 from gossamer.train.dialogue.generate import Generator
-from gossamer.train.errors import TrainError
 from gossamer.train.passes import summed_loss
-from gossamer.train.plan import Plan
 from gossamer.train.prepare import HELD_OUT_SEED_OFFSET
-from gossamer.train.run import PLAN_FILE
+from gossamer.train.run import planned
 from gossamer.train.streams import DialogueRows
 
 DIALOGUE_ROWS = 24
@@ -47,14 +45,9 @@ def evaluate_folder(
     Raises:
         TrainError: a folder is not what it should be.
     """
-    if not (folder / card.FACTS_FILE).is_file():
-        raise TrainError(f"{folder} is no export of a run ({card.FACTS_FILE} is missing); use --export first")
-    if not (run / PLAN_FILE).is_file():
-        raise TrainError(
-            f"{run} holds no run ({PLAN_FILE} is missing); name the run of the export with --run"
-        )
+    card.exported(folder)
+    plan = planned(run)
     say = show or (lambda line: print(line, file=sys.stderr, flush=True))
-    plan = Plan.read(run / PLAN_FILE)
     data = run / "data"
     tokenizer = Tokenizer.load(folder)
     model = load(folder)

@@ -10,15 +10,19 @@ from typing import Any, Literal
 from gossamer.train.errors import TrainError
 from gossamer.train.passes import Kernels
 
+Data = Literal["copying", "text", "dialogue"]
+Attention = Literal["dense", "sparse"]
+Trains = Literal["trunk", "indexer", "both"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """A stretch of training with one kind of data and one way to compute."""
 
     name: str
-    data: Literal["copying", "text", "dialogue"]
-    attention: Literal["dense", "sparse"]
-    trains: Literal["trunk", "indexer", "both"]
+    data: Data
+    attention: Attention
+    trains: Trains
     fake_quant: bool
     budget: float
     """In the plan's unit."""
@@ -76,6 +80,16 @@ class Plan:
             raise TrainError("every phase needs a budget above zero; give more --minutes or --tokens")
 
     @property
+    def stages(self) -> dict[str, tuple[tuple[str, float], ...]]:
+        """Kinds of rows of each stage, with their shares."""
+        # The order numbers the stages' seeds.
+        return {
+            "text": self.text_stage,
+            "dialogue": self.dialogue_stage,
+            "copying": self.copying_stage,
+        }
+
+    @property
     def trunk_budget(self) -> float:
         """Budget of all phases that train the trunk; the learning rate's clock."""
         return sum(phase.budget for phase in self.phases if phase.trains != "indexer")
@@ -119,52 +133,26 @@ class Plan:
         return cls(phases=phases, notes=notes, **tree)
 
 
+PHASES: tuple[tuple[str, Data, Attention, Trains, bool, float], ...] = (
+    ("copying", "copying", "dense", "trunk", False, 0.025),
+    ("text", "text", "dense", "trunk", False, 0.475),
+    ("dialogue, dense", "dialogue", "dense", "trunk", True, 0.25),
+    ("indexer", "dialogue", "dense", "indexer", True, 0.025),
+    ("dialogue, sparse", "dialogue", "sparse", "both", True, 0.225),
+)
+"""The default recipe: the fields of `Phase`, the last one as a share of the whole budget."""
+
+
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
     """Copying, text, then dialogues with MXFP4 experts: dense, the indexers alone, sparse.
 
     Copying from the context is learned with dense attention; an indexer can only choose what the attention
     already looks for.
     """
-    phases = (
+    phases = tuple(
         Phase(
-            name="copying",
-            data="copying",
-            attention="dense",
-            trains="trunk",
-            fake_quant=False,
-            budget=0.025 * budget,
-        ),
-        Phase(
-            name="text",
-            data="text",
-            attention="dense",
-            trains="trunk",
-            fake_quant=False,
-            budget=0.475 * budget,
-        ),
-        Phase(
-            name="dialogue, dense",
-            data="dialogue",
-            attention="dense",
-            trains="trunk",
-            fake_quant=True,
-            budget=0.25 * budget,
-        ),
-        Phase(
-            name="indexer",
-            data="dialogue",
-            attention="dense",
-            trains="indexer",
-            fake_quant=True,
-            budget=0.025 * budget,
-        ),
-        Phase(
-            name="dialogue, sparse",
-            data="dialogue",
-            attention="sparse",
-            trains="both",
-            fake_quant=True,
-            budget=0.225 * budget,
-        ),
+            name=name, data=data, attention=attention, trains=trains, fake_quant=quant, budget=share * budget
+        )
+        for name, data, attention, trains, quant, share in PHASES
     )
     return Plan(unit=unit, phases=phases, **settings)

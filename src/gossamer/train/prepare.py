@@ -107,12 +107,7 @@ def prepare(
 def streams(prepared: Prepared, plan: Plan) -> dict[str, MixedRows]:
     """The rows of every stage; the stages share no dialogue, no drill and no order of the text."""
     found: dict[str, MixedRows] = {}
-    stages = (
-        ("text", plan.text_stage),
-        ("dialogue", plan.dialogue_stage),
-        ("copying", plan.copying_stage),
-    )
-    for number, (stage, shares) in enumerate(stages):
+    for number, (stage, shares) in enumerate(plan.stages.items()):
         seed = plan.seed + number * STAGE_SEED_OFFSET
         known = rows(prepared, plan, seed)
         unknown = [name for name, _ in shares if name not in known]

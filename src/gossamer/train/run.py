@@ -68,12 +68,28 @@ def trained(folder: Path) -> tuple[Transformer, Plan, Prepared, state.Progress]:
     Raises:
         TrainError: the folder holds no run.
     """
-    if not (folder / PLAN_FILE).is_file():
-        raise TrainError(f"{folder} holds no run ({PLAN_FILE} is missing); train there first")
-    plan = Plan.read(folder / PLAN_FILE)
+    plan = planned(folder)
     model = Transformer(presets.load(PRESET), experts="dense", expert_fake_quant=True, seed=plan.seed)
     progress = state.restore(folder, model, None)
-    return model.eval(), plan, _prepared(folder, plan, None, None), progress
+    return model.eval(), plan, data_of(folder, plan), progress
+
+
+def planned(folder: Path) -> Plan:
+    """The plan of a run.
+
+    Raises:
+        TrainError: the folder holds no run.
+    """
+    if not (folder / PLAN_FILE).is_file():
+        raise TrainError(
+            f"{folder} holds no run ({PLAN_FILE} is missing); train there first, or name it with --run"
+        )
+    return Plan.read(folder / PLAN_FILE)
+
+
+def data_of(folder: Path, plan: Plan) -> Prepared:
+    """The data that a run has learned from."""
+    return _prepared(folder, plan, None, None)
 
 
 def _plan(

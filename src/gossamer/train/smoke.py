@@ -8,14 +8,15 @@ from pathlib import Path
 from gossamer.config import presets
 from gossamer.model.transformer import Transformer
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train import curve
+from gossamer.train import curve, state
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.drill import Drills
 from gossamer.train.errors import TrainError
 from gossamer.train.initial import prepare_kda
-from gossamer.train.loop import LOG_FILE, Trainer
+from gossamer.train.loop import LOG_FILE, Rows, Trainer
 from gossamer.train.passes import Kernels
 from gossamer.train.plan import two_stages
+from gossamer.train.run import PLAN_FILE
 from gossamer.train.streams import DialogueRows, DrillRows, MixedRows, RowSource
 
 TOKENS = 200_000
@@ -44,7 +45,7 @@ def smoke(
     """Train nano from random weights through all its phases and return the loss it ends with.
 
     Args:
-        folder: for plan, state and log; a run there goes on.
+        folder: for plan, state and log; a smoke run of before is replaced, so that no old loss is believed.
         vocabulary: a folder with a vocabulary, such as the bundled model's.
         seed: of weights, drills and dialogues.
         threads: micro-batches computed side by side.
@@ -61,7 +62,9 @@ def smoke(
     """
     plan = two_stages("tokens", float(tokens), seed=seed, kernels=kernels, warmup_steps=8, **STAGES)
     folder.mkdir(parents=True, exist_ok=True)
-    plan.write(folder / "plan.json")
+    for name in (state.FILE, LOG_FILE):
+        (folder / name).unlink(missing_ok=True)
+    plan.write(folder / PLAN_FILE)
     model = Transformer(presets.load("nano"), experts="dense", seed=seed)
     prepare_kda(model)
     tokenizer = Tokenizer.load(vocabulary)
@@ -71,13 +74,9 @@ def smoke(
         "dialogue": DialogueRows(easy, tokenizer, plan.length),
         "dialogue whole": DialogueRows(every, tokenizer, plan.length, everything=True),
     }
-    data = {
+    data: dict[str, Rows] = {
         name: MixedRows({kind: (known[kind], share) for kind, share in shares}, seed)
-        for name, shares in (
-            ("copying", plan.copying_stage),
-            ("text", plan.text_stage),
-            ("dialogue", plan.dialogue_stage),
-        )
+        for name, shares in plan.stages.items()
     }
     Trainer(model, plan, data, folder, show=show, threads=threads).run()
     last = [record["loss"] for record in curve.read_log(folder / LOG_FILE)][-LAST_STEPS:]

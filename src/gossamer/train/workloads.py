@@ -7,6 +7,7 @@ held-out code, and the dialogues come from the held-out seed.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gossamer.train.document import Document
 from gossamer.train.errors import TrainError
 from gossamer.train.prepare import HELD_OUT_SEED_OFFSET, Prepared
 
+NAME = re.compile(r"[A-Za-z_]{3,}")
 PROMPT_TOKENS = 256
 EDIT_LINES = 24
 ECHO_BASE = 20 * 100_000
@@ -79,18 +81,15 @@ def _answer_prompt(dialogue: Dialogue, tokenizer: Tokenizer) -> list[int]:
 
 
 def _edits(folder: Path, tokenizer: Tokenizer, seed: int, count: int) -> list[list[int]]:
-    """Some lines of code, then the first third of them again with one name changed everywhere."""
+    """Some lines of code, then the first third of them again with one of their names changed everywhere."""
     prompts = []
+    third = EDIT_LINES // 3
     for number, document in enumerate(_documents(folder, "python", count, 40 * EDIT_LINES)):
         rng = random.Random(f"{seed}/edit/{number}")
-        lines = document.text.splitlines()
+        lines = [line for line in document.text.splitlines() if NAME.search(line)]
         start = rng.randrange(max(1, len(lines) - EDIT_LINES))
         piece = lines[start : start + EDIT_LINES]
-        names = sorted({w for line in piece for w in line.replace("(", " ").split() if w.isidentifier()})
-        if names:
-            old, new = rng.choice(names), "renamed"
-            again = [line.replace(old, new) for line in piece[: EDIT_LINES // 3]]
-        else:
-            again = piece[: EDIT_LINES // 3]
+        old = rng.choice(NAME.findall("\n".join(piece[:third])))
+        again = [line.replace(old, "renamed") for line in piece[:third]]
         prompts.append(tokenizer.encode("\n".join([*piece, "", *again]) + "\n"))
     return prompts
