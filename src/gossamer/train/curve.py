@@ -108,10 +108,16 @@ def draw_loads(layers: Sequence[Loads], path: Path, title: str) -> None:
         axes.plot(at, own.largest, color=shade, linewidth=1.0, label=f"layer {own.layer}")
         axes.plot(at, own.smallest, color=shade, linewidth=1.0, linestyle=":")
     axes.axhline(1.0, color="#24292f", linewidth=0.8)
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    # Linear: an expert without a token is at zero, where a logarithm would leave the picture.
+    axes.set_ylim(bottom=0)
     axes.set_ylabel("load over the mean of the layer")
-    axes.legend(frameon=False, fontsize="small", ncols=4, title="largest (solid), smallest (dotted)")
+    axes.legend(
+        loc="upper right",
+        frameon=False,
+        fontsize="small",
+        ncols=4,
+        title="largest (solid), smallest (dotted)",
+    )
     _write(figure, path)
 
 
