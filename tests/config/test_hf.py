@@ -344,6 +344,13 @@ def test_parsing_leaves_the_tree_alone():
     assert tree == before
 
 
+def test_a_null_section_is_as_good_as_none():
+    tree = raw("debug")
+    at(tree, ("text_config",))["linear_attn_config"] = None
+    with pytest.raises(ConfigError, match="no linear_attn_config"):
+        hf.parse(tree, name="x")
+
+
 @given(path=st.sampled_from(SECTIONS), value=JSON_VALUES, data=st.data())
 def test_any_replaced_value_parses_or_is_a_config_error(path, value, data):
     tree = raw("debug")

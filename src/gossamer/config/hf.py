@@ -91,7 +91,7 @@ def parse(tree: dict[str, Any], *, name: str) -> ModelConfig:
         raise ConfigError(f"a config is a JSON object, got {type(tree).__name__}")
     reader = _Reader(tree)
     text = _open_text(reader, tree)
-    if "linear_attn_config" not in text:
+    if text.get("linear_attn_config") is None:
         raise ConfigError(
             f"architecture {_architecture(tree)} is not of the Kimi-K3/K3.1/Kimi-Linear family: "
             "no linear_attn_config"
