@@ -26,14 +26,22 @@ def trunk():
     return Transformer(presets.load("debug"), seed=3).eval()
 
 
-def test_training_lowers_the_loss_and_leaves_the_trunk_alone(trunk):
+@pytest.mark.parametrize("kernels", ["fused", "torch"])
+def test_training_lowers_the_loss_and_leaves_the_trunk_alone(trunk, kernels):
     with torch.no_grad():
         # A random trunk predicts nearly nothing; sharper logits give the head something to learn.
         trunk.lm_head.weight.mul_(20)
     before = {n: p.detach().clone() for n, p in trunk.named_parameters()}
     # A clock of its own, so that a busy machine trains as many steps as an idle one.
     head, facts = draft.train(
-        trunk, Repeating(), seconds=60.0, seed=1, show=lambda line: None, now=itertools.count().__next__
+        trunk,
+        Repeating(),
+        seconds=60.0,
+        seed=1,
+        kernels=kernels,
+        threads=2,
+        show=lambda line: None,
+        now=itertools.count().__next__,
     )
     assert facts["steps"] >= 40
     assert facts["last_loss"] < 0.7 * facts["first_loss"]

@@ -50,7 +50,7 @@ def chat(
         model: nano (bundled), debug (random weights), or a model folder.
         effort: How much to reason: low, high or max.
         tools: A JSON file with an array of tool declarations as the OpenAI API takes them.
-        max_tokens: Most tokens per answer; default: what is left of the context.
+        max_tokens: Most tokens per answer; default: 131,072.
         temperature: 0 always takes the likeliest token.
         seed: Same seed, same lines: same conversation.
         threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.

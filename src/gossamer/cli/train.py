@@ -112,8 +112,6 @@ def draft(
         new_tokens: Longest greedy continuation of a prompt.
         threads: CPU threads.
     """
-    import torch
-
     from gossamer.train import draft as drafting
     from gossamer.train.errors import TrainError
 
@@ -121,8 +119,9 @@ def draft(
     for name, value in asked.items():
         if value <= 0:
             raise TrainError(f"--{name} is {value}; give a number above zero")
-    torch.set_num_threads(threads)
-    drafting.build(folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens)
+    drafting.build(
+        folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens, threads=threads
+    )
 
 
 @app.command

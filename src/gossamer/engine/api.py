@@ -108,6 +108,10 @@ class ExpertSource(Protocol):
         ...
 
 
+DEFAULT_MAX_TOKENS = 131_072
+"""As the model's public API has it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How to choose tokens and when to stop.
@@ -117,7 +121,7 @@ class SamplingParams:
     """
 
     max_tokens: int | None = None
-    """None: until the context is full."""
+    """None: `DEFAULT_MAX_TOKENS`, or what is left of the context where that is less."""
     temperature: float = 1.0
     """0 always takes the likeliest token, the lower id of equals."""
     top_p: float = 1.0

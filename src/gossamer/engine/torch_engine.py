@@ -13,7 +13,14 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 import torch
 
-from gossamer.engine.api import ContextLengthError, EngineError, SamplingParams, SubmitError, TokenEvent
+from gossamer.engine.api import (
+    DEFAULT_MAX_TOKENS,
+    ContextLengthError,
+    EngineError,
+    SamplingParams,
+    SubmitError,
+    TokenEvent,
+)
 from gossamer.engine.sampler import Sampler
 
 T = TypeVar("T")
@@ -90,7 +97,7 @@ class TorchEngine:
 
     async def _generate(self, prompt: list[int], params: SamplingParams) -> AsyncGenerator[TokenEvent]:
         async with self._turn:
-            limit = min(params.max_tokens or self._max_context, self._max_context - len(prompt))
+            limit = min(params.max_tokens or DEFAULT_MAX_TOKENS, self._max_context - len(prompt))
             sampler = Sampler(params, default_seed=self._seed)
             cache = self._model.new_cache(1)
             pending = prompt

@@ -62,7 +62,7 @@ TABLE: tuple[Field, ...] = (
         "`text`, `json_object`, `json_schema`; the model is told, decoding is not constrained",
     ),
     _used("reasoning_effort", "`low`, `high`, `max` (default); see Reasoning effort"),
-    _used("max_completion_tokens", "reasoning included; default: what is left of the context"),
+    _used("max_completion_tokens", "reasoning included; default: 131,072, or what is left of the context"),
     _used("max_tokens", "older name; `max_completion_tokens` wins when both are given"),
     _used("temperature", "0 to 2, default 1; 0 always takes the likeliest token"),
     _used("top_p", "above 0, at most 1, default 0.95"),

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gossamer.kernels import backend
 from gossamer.model import draft as drafting
 from gossamer.model.draft import DraftHead
 from gossamer.model.init import fill
@@ -28,6 +30,7 @@ from gossamer.train import card
 from gossamer.train.errors import TrainError
 from gossamer.train.loop import Rows
 from gossamer.train.muon import MuonAdam
+from gossamer.train.passes import Kernels
 from gossamer.train.prepare import rows as row_sources
 from gossamer.train.run import data_of, planned
 from gossamer.train.streams import MixedRows
@@ -44,6 +47,30 @@ SHARES = (("text", 0.4), ("dialogue whole", 0.45), ("drill", 0.15))
 """Kinds of rows; every token of them is learned from."""
 SEED_OFFSET = 3_000_017
 """Between the rows of the trunk and those of the head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """How the training computes: by the modules themselves, or on the fused kernels."""
+
+    hidden: Callable[[Transformer, Tensor], Tensor]
+    """Trunk and ids [B, T] to the normed last output [B, T, D]."""
+    head: Callable[[DraftHead, Tensor, Tensor], Tensor]
+    """Head, embedded and hidden [B, T, D] to what the output head reads, [B, T, D]."""
+
+
+def ways(kernels: Kernels) -> Ways:
+    """The two ways to compute.
+
+    Raises:
+        BackendError: the fused kernels are not built.
+    """
+    if kernels == "torch":
+        return Ways(hidden=drafting.last_hidden, head=lambda head, embedded, hidden: head(embedded, hidden))
+    backend.load()
+    from gossamer.train.fused import draft as fused
+
+    return Ways(hidden=fused.last_hidden, head=fused.forward)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,48 +103,67 @@ def train(
     seconds: float,
     seed: int,
     rows: int = 2,
+    kernels: Kernels = "fused",
+    threads: int = 1,
     show: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> tuple[DraftHead, dict]:
     """Train a head on a frozen trunk for some time, as `now` counts it.
 
+    Args:
+        model: the trunk.
+        data: rows of ids.
+        seconds: when to stop.
+        seed: of the head's first weights.
+        rows: of one step; each is a pass of its own.
+        kernels: native kernels, or torch's operators.
+        threads: passes at once; torch's own threads should be one where this is more.
+        show: called with what is being done.
+        now: the clock.
+
     Returns:
         The head and what to record: steps, tokens, seconds, first and last loss (nats of KL).
     """
     say = show or (lambda line: print(line, file=sys.stderr, flush=True))
-    head = new_head(model, seed)
+    head, way = new_head(model, seed), ways(kernels)
+    parameters = list(head.parameters())
     optimizer = MuonAdam(head.named_parameters(), lr=LR, matrix_lr=MATRIX_LR)
     started, step, tokens, seen = now(), 0, 0, []
-    while (spent := now() - started) < seconds:
-        batch = data.batch(step * rows, rows)
-        ids = torch.from_numpy(batch.ids)
-        loss = _loss(model, head, ids)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        left = 1 - spent / seconds
-        optimizer.set_scale(min(1.0, (step + 1) / 20) * min(1.0, 0.05 + left / 0.6))
-        optimizer.step()
-        seen.append(float(loss.detach()))
-        step, tokens = step + 1, tokens + ids.numel()
-        if step % 20 == 0:
-            recent = sum(seen[-20:]) / 20
-            say(f"draft step {step} loss {recent:.4f} {tokens / (now() - started):.0f} tok/s")
+
+    def one(ids: Tensor) -> tuple[float, tuple[Tensor, ...]]:
+        loss = _loss(model, head, ids, way) / rows
+        return float(loss.detach()), torch.autograd.grad(loss, parameters)
+
+    with ThreadPoolExecutor(threads) as pool:
+        while (spent := now() - started) < seconds:
+            ids = torch.from_numpy(data.batch(step * rows, rows).ids)
+            passes = list(pool.map(one, ids.split(1)))
+            for i, parameter in enumerate(parameters):
+                parameter.grad = torch.stack([gradients[i] for _, gradients in passes]).sum(0)
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            left = 1 - spent / seconds
+            optimizer.set_scale(min(1.0, (step + 1) / 20) * min(1.0, 0.05 + left / 0.6))
+            optimizer.step()
+            seen.append(sum(loss for loss, _ in passes))
+            step, tokens = step + 1, tokens + ids.numel()
+            if step % 20 == 0:
+                recent = sum(seen[-20:]) / 20
+                say(f"draft step {step} loss {recent:.4f} {tokens / (now() - started):.0f} tok/s")
     last = sum(seen[-20:]) / max(1, len(seen[-20:]))
     facts = {"steps": step, "tokens": tokens, "seconds": round(now() - started, 1)}
     return head.eval(), facts | {"first_loss": round(seen[0], 4), "last_loss": round(last, 4), "seed": seed}
 
 
-def _loss(model: Transformer, head: DraftHead, ids: Tensor) -> Tensor:
+def _loss(model: Transformer, head: DraftHead, ids: Tensor, way: Ways) -> Tensor:
     """Mean KL of the trunk's next-token distribution from the head's, over `DEPTH` draft steps."""
     with torch.no_grad():
-        hidden = drafting.last_hidden(model, ids)  # [B, T, D]
+        hidden = way.hidden(model, ids)  # [B, T, D]
         target = torch.log_softmax(model.lm_head(hidden), -1)  # [B, T, V]
         embedded = model.model.embed_tokens(ids)
     total = torch.zeros(())
     h = hidden[:, :-1]
     for depth in range(1, DEPTH + 1):
-        h = head(embedded[:, depth:], h)
+        h = way.head(head, embedded[:, depth:], h)
         log_q = torch.log_softmax(F.linear(h, model.lm_head.weight.detach()), -1)
         total = (
             total
@@ -211,6 +257,7 @@ def build(
     seconds: float,
     prompts: int,
     new_tokens: int,
+    threads: int = 1,
     show: Callable[[str], None] | None = None,
 ) -> dict:
     """Train a draft head for an exported model, measure it, and write `draft/` below the folder.
@@ -221,6 +268,7 @@ def build(
         seconds: of training.
         prompts: of each held-out workload.
         new_tokens: longest greedy continuation of each.
+        threads: CPU threads.
         show: called with what is being done.
 
     Returns:
@@ -239,7 +287,12 @@ def build(
     _check_size(new_head(model, plan.seed), folder)
     known = row_sources(prepared, plan, plan.seed + SEED_OFFSET)
     data = MixedRows({name: (known[name], share) for name, share in SHARES}, plan.seed)
-    head, facts = train(model, data, seconds=seconds, seed=plan.seed, show=say)
+    # The passes take the threads while training, torch's operators while measuring.
+    torch.set_num_threads(1)
+    head, facts = train(
+        model, data, seconds=seconds, seed=plan.seed, kernels=plan.kernels, threads=threads, show=say
+    )
+    torch.set_num_threads(threads)
     facts["bytes"] = drafting.save(head, folder)
     say(f"acceptance: {prompts} prompts of each workload")
     stored = drafting.load(folder, model.config)

@@ -134,11 +134,12 @@ def hidden(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
 
 def _attend(layer: DecoderLayer, x: Tensor, ask: Ask) -> Tensor:
     if isinstance(layer.self_attn, KimiDeltaAttention):
-        return _kda(layer.self_attn, x)
+        return kda(layer.self_attn, x)
     return _mla(layer.self_attn, layer.layer, x, ask)
 
 
-def _kda(m: KimiDeltaAttention, x: Tensor) -> Tensor:
+def kda(m: KimiDeltaAttention, x: Tensor) -> Tensor:
+    """`KimiDeltaAttention.forward` on [B, T, D], from an empty state."""
     q, k, v, f, gate, b = joint_linear(
         x,
         m.q_proj.weight,
