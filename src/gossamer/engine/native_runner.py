@@ -5,7 +5,8 @@ Shapes: V vocabulary, R rows whose logits are wanted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,12 @@ from gossamer.config import hf
 from gossamer.config.model import ModelConfig
 from gossamer.engine.api import EngineError, Logits
 from gossamer.engine.runner import Segment, Snapshot
+from gossamer.kernels import backend
 from gossamer.kernels.network import CacheSize, CacheType, Network, NetworkError, tables_of
-from gossamer.kernels.weights import from_checkpoint, settled
+from gossamer.kernels.plain_network import PlainNetwork
+from gossamer.kernels.weights import Weight, from_checkpoint, settled
 
+LOG = logging.getLogger("gossamer.engine")
 BLOCK_SIZE = 64
 
 
@@ -29,7 +33,7 @@ class NativeRunner:
         network: The model with its caches.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network | PlainNetwork) -> None:
         self._network = network
 
     @property
@@ -113,11 +117,59 @@ class NativeRunner:
         return self._network.expert_loads()
 
 
+def fit(
+    config: ModelConfig, *, memory_bytes: int, max_sequences: int, dtype: CacheType = "bf16"
+) -> CacheSize:
+    """Caches that fit some memory: state for as many sequences as half of it holds, blocks in the rest.
+
+    Args:
+        config: The architecture.
+        memory_bytes: For both; it is only taken once used.
+        max_sequences: Most sequences at a time.
+        dtype: Of latent KV and indexer keys.
+
+    Raises:
+        EngineError: it does not hold one sequence of one block.
+    """
+    state = slot_bytes(config)
+    block = block_bytes(config, dtype)
+    slots = max(1, min(max_sequences, memory_bytes // 2 // state))
+    blocks = min((memory_bytes - slots * state) // block, -(-config.max_context // BLOCK_SIZE) * slots)
+    if blocks < 1:
+        raise EngineError(
+            f"{memory_bytes:,} bytes do not hold the state of one sequence ({state:,} bytes) and one block of "
+            f"{BLOCK_SIZE} tokens ({block:,}); give the caches more memory"
+        )
+    return CacheSize(block_size=BLOCK_SIZE, num_blocks=blocks, num_slots=slots, dtype=dtype)
+
+
+def build(
+    config: ModelConfig,
+    weights: Iterable[Weight],
+    *,
+    cache: CacheSize,
+    threads: int = 1,
+    instructions: str | None = None,
+) -> NativeRunner:
+    """A runner on the native kernels, or, with a warning in the log, on numpy where none are built.
+
+    Raises:
+        BackendError: `instructions` names a backend that is not there.
+        NetworkError: a weight is missing or has another shape.
+    """
+    if instructions is None and not backend.available():
+        LOG.warning("the native kernels are not built: computing in numpy, hundreds of times slower")
+        return NativeRunner(PlainNetwork(config, weights, cache=cache))
+    chosen = instructions or backend.available()[0]
+    LOG.info("computing on %s kernels with %d threads", chosen, threads)
+    return NativeRunner(Network(config, weights, cache=cache, threads=threads, instructions=chosen))
+
+
 def open_folder(
     folder: Path,
     *,
-    cache_bytes: int,
-    num_slots: int,
+    memory_bytes: int,
+    max_sequences: int,
     threads: int = 1,
     dtype: CacheType = "bf16",
     instructions: str | None = None,
@@ -126,31 +178,23 @@ def open_folder(
 
     Args:
         folder: In the published layout.
-        cache_bytes: For blocks of latent KV and indexer keys; they take memory only once used.
-        num_slots: Sequences at a time.
+        memory_bytes: See `fit`.
+        max_sequences: See `fit`.
         threads: That compute.
-        dtype: Of the blocks.
+        dtype: See `fit`.
         instructions: A backend by name; None takes the best that runs here.
 
     Raises:
         ConfigError: config.json is missing or describes no model.
         CheckpointError: weights are missing or damaged.
-        EngineError: cache_bytes does not hold one block.
+        EngineError: memory_bytes is too little.
     """
     # The arrays keep the maps alive; closing the reader only drops its own view of them.
     with CheckpointReader.open(folder) as reader:
         config = settled(hf.read(folder), reader)
-        per_block = block_bytes(config, dtype)
-        num_blocks = min(cache_bytes // per_block, -(-config.max_context * num_slots // BLOCK_SIZE))
-        if num_blocks < 1:
-            raise EngineError(
-                f"a cache of {cache_bytes:,} bytes holds no block of {per_block:,}; give it more memory"
-            )
-        cache = CacheSize(block_size=BLOCK_SIZE, num_blocks=num_blocks, num_slots=num_slots, dtype=dtype)
-        network = Network(
-            config, from_checkpoint(config, reader), cache=cache, threads=threads, instructions=instructions
-        )
-    return NativeRunner(network)
+        cache = fit(config, memory_bytes=memory_bytes, max_sequences=max_sequences, dtype=dtype)
+        weights = from_checkpoint(config, reader)
+        return build(config, weights, cache=cache, threads=threads, instructions=instructions)
 
 
 def block_bytes(config: ModelConfig, dtype: CacheType, block_size: int = BLOCK_SIZE) -> int:
@@ -159,3 +203,10 @@ def block_bytes(config: ModelConfig, dtype: CacheType, block_size: int = BLOCK_S
     latent = len(config.full_attention_layers) * config.mla.latent_width
     keys = 0 if config.dsa is None else len(config.dsa.layers) * config.dsa.head_dim
     return max(1, block_size * item * (latent + keys))
+
+
+def slot_bytes(config: ModelConfig) -> int:
+    """Bytes of one slot over all KDA layers, float32; at least 1, so that one may divide by it."""
+    kda = config.kda
+    state, tail = kda.width * kda.head_dim, 3 * kda.width * (kda.conv_kernel_size - 1)
+    return max(1, 4 * (config.num_layers - len(config.full_attention_layers)) * (state + tail))
