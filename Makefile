@@ -22,7 +22,7 @@ export PYTHON TORCH TORCH_INDEX PORT
 .PHONY: run test test-slow proof check docs bench oracle clean
 
 run:
-	@scripts/install engine
+	@scripts/install run
 	@scripts/run $(ARGS)
 
 test:

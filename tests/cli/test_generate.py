@@ -58,11 +58,11 @@ def test_a_prompt_that_does_not_fit(capsys):
     assert "exceeded model token limit: 4096" in done.err
 
 
-def test_without_torch_the_pip_line_is_printed(capsys, monkeypatch):
+def test_it_needs_no_torch(capsys, monkeypatch):
     import sys
 
-    for name in [n for n in sys.modules if n.startswith(("gossamer.server.load", "gossamer.engine.torch"))]:
+    for name in [n for n in sys.modules if n.startswith(("gossamer.server", "gossamer.engine"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    done = run(capsys, "generate", "debug", "--prompt", "x", code=1)
-    assert done.err == "gossamer: this command needs torch: pip install 'gossamer[engine]'\n"
+    done = run(capsys, "generate", "debug", "--prompt", "x", "--max-tokens", "3")
+    assert "generated tokens" in done.err

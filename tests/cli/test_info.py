@@ -63,7 +63,7 @@ def test_a_build_without_the_native_module_is_seen(monkeypatch):
 def test_a_missing_package_gives_its_pip_line(monkeypatch, capsys):
     monkeypatch.setattr(command, "installed", lambda name: None)
     assert run(["info"]) == 0
-    assert "not installed: pip install 'gossamer[engine]'" in capsys.readouterr().out
+    assert "not installed: pip install 'gossamer[train]'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["msgspec", "cyclopts"])

@@ -93,7 +93,7 @@ def test_a_missing_extra_is_found_when_the_commands_own_file_needs_it(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(cli.COMMANDS, "probe", ("needs_torch_at_once:command", "Needs torch."))
     assert cli.run(["probe"]) == 1
-    assert "pip install 'gossamer[engine]'" in capsys.readouterr().err
+    assert "pip install 'gossamer[train]'" in capsys.readouterr().err
 
 
 def test_any_other_missing_module_is_ours(monkeypatch):

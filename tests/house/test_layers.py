@@ -10,7 +10,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "gossamer"
 
-TORCH_FREE_FOLDERS = ("config", "protocol", "records", "text", "checkpoint", "mx", "gateway")
+TORCH_FREE_FOLDERS = (
+    "config",
+    "protocol",
+    "records",
+    "text",
+    "checkpoint",
+    "mx",
+    "gateway",
+    "kernels",
+    "engine",
+    "server",
+)
 # mx is torch-free but for the one file that says so in its name.
 TORCH_FILES = {"gossamer.mx.tensor"}
 NUMPY_FREE_FOLDERS = ("config", "protocol", "records")

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.small import FAMILIES, debug, lively, tokens
+from tests.numerics import assert_close
 
 from gossamer.checkpoint import CheckpointReader, CheckpointWriter
 from gossamer.kernels import backend
@@ -14,8 +16,6 @@ from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 from gossamer.model.state_dict_adapter import load_checkpoint, to_checkpoint
 from gossamer.model.transformer import Transformer
-from tests.model.small import FAMILIES, debug, lively, tokens
-from tests.numerics import assert_close
 
 BLOCK = 8
 
@@ -104,7 +104,9 @@ def test_a_bf16_cache_stays_near(folders, family):
         Sequence(network(made, dtype=dtype), ids, 0, range(5)).feed(40) for dtype in ("f32", "bf16")
     )
     assert not np.array_equal(exact, rounded)
-    assert_close(torch.from_numpy(rounded), torch.from_numpy(exact), ("model", "float32", "bf16 cache"), family)
+    assert_close(
+        torch.from_numpy(rounded), torch.from_numpy(exact), ("model", "float32", "bf16 cache"), family
+    )
 
 
 @given(data=st.data(), family=st.sampled_from([*FAMILIES, "k3.1 wide"]), threads=st.sampled_from([1, 2, 3]))
@@ -215,5 +217,3 @@ def test_caches_that_hold_nothing_are_refused(size):
 def test_no_threads_are_refused(folders):
     with pytest.raises(NetworkError, match="threads must be at least 1"):
         network(folders["k3"], threads=0)
-
-

@@ -1,11 +1,10 @@
 import asyncio
 
 import pytest
-import torch
 
 from gossamer.checkpoint.writer import CheckpointWriter
 from gossamer.config import hf, presets
-from gossamer.engine.api import SamplingParams
+from gossamer.engine.api import EngineError, SamplingParams
 from gossamer.model.state_dict_adapter import to_checkpoint
 from gossamer.model.transformer import Transformer
 from gossamer.server import load as loading
@@ -94,14 +93,16 @@ def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
         load(tmp_path)
 
 
-def test_threads():
-    before = torch.get_num_threads()
-    try:
-        load("debug", threads=2)
-        assert torch.get_num_threads() == 2
-        load("debug")
-        assert torch.get_num_threads() == 1
-        with pytest.raises(loading.LoadError, match="threads must be at least 1"):
-            load("debug", threads=0)
-    finally:
-        torch.set_num_threads(before)
+@pytest.mark.parametrize("field", ["threads", "cache_bytes", "max_sequences"])
+def test_resources_of_nothing_are_refused(field):
+    with pytest.raises(loading.LoadError, match=f"{field} must be at least 1, got 0"):
+        loading.Resources(**{field: 0})
+
+
+def test_resources_decide_what_the_engine_holds():
+    loaded, _ = load("debug", resources=loading.Resources(threads=2, cache_bytes=400_000, max_sequences=3))
+    stats = loaded.engine.stats
+    assert loaded.engine.max_context == 64 * stats.num_blocks < loaded.config.max_context
+    assert len(greedy(loaded)) == 8
+    with pytest.raises(EngineError, match="1,000 bytes do not hold"):
+        load("debug", resources=loading.Resources(cache_bytes=1000))

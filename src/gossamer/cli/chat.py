@@ -53,17 +53,20 @@ def chat(
         max_tokens: Most tokens per answer; default: 131,072.
         temperature: 0 always takes the likeliest token.
         seed: Same seed, same lines: same conversation.
-        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else every core.
     """
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "reasoning_effort": effort}
     conversation = Conversation(options)
     conversation.check()
     if tools is not None:
         conversation.offer(str(tools))
-    from gossamer.server.load import load
+    from gossamer.server.load import Resources, load
 
     loaded = load(
-        model, seed=seed, threads=threads, warn=lambda line: print(f"WARNING: {line}", file=sys.stderr)
+        model,
+        seed=seed,
+        resources=Resources(threads=threads, max_sequences=1),
+        warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )
     if sys.stdin.isatty():
         print(f"{loaded.name}; /help lists the commands")

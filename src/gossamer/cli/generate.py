@@ -55,16 +55,19 @@ def generate(
         top_p: Share of probability to sample from.
         seed: Same seed, same prompt: same text.
         effort: How much to reason: low, high or max.
-        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else every core.
         as_json: Print one JSON object at the end instead of a stream of text.
     """
     text = _prompt(prompt)
     # Validated before the model is loaded: a bad option should not cost the wait.
     request = _request(text, max_tokens, temperature, top_p, seed, effort)
-    from gossamer.server.load import load
+    from gossamer.server.load import Resources, load
 
     loaded = load(
-        model, seed=seed, threads=threads, warn=lambda line: print(f"WARNING: {line}", file=sys.stderr)
+        model,
+        seed=seed,
+        resources=Resources(threads=threads, max_sequences=1),
+        warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )
     run = _raw(loaded, text, request, as_json) if raw else _chat(loaded, request, as_json)
     asyncio.run(run)

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 # Optional packages by import name, and the extra that brings them.
-EXTRAS = {"torch": "engine", "tokenizers": "train"}
+EXTRAS = {"torch": "train", "tokenizers": "train"}
 
 
 def build() -> App:

@@ -13,12 +13,15 @@ def serve(
     served_model_name: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    max_sequences: int = 16,
+    cache_gib: float | None = None,
+    kernels: Literal["avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     passback: Literal["require", "allow"] = "require",
 ) -> int:
     """Serve a local model over the OpenAI wire format until Ctrl-C.
 
-    One request at a time; others wait their turn. For example:
+    Requests share every step of the model; prompts that begin alike share what was computed. For example:
 
     `gossamer serve` -- the bundled model at http://127.0.0.1:8080/v1
 
@@ -32,7 +35,11 @@ def serve(
         port: Port to listen on; 0 picks a free one.
         served_model_name: The id that clients ask for; default: the model's name.
         seed: Default seed of requests that send none.
-        threads: CPU threads of the engine; default: one for nano and debug, else torch's choice.
+        threads: CPU threads of the engine; default: one for nano and debug, else every core.
+        max_sequences: Most requests at a time; others wait.
+        cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
+            quarter of what is free.
+        kernels: Instruction set of the kernels; default: the best that runs here.
         log_level: What is logged to stderr; never any text of a conversation.
         passback: Whether assistant messages with tool calls must bring their reasoning back.
     """
@@ -45,6 +52,9 @@ def serve(
         served_model_name=served_model_name,
         seed=seed,
         threads=threads,
+        max_sequences=max_sequences,
+        cache_bytes=None if cache_gib is None else int(cache_gib * 2**30),
+        instructions=kernels,
         log_level=log_level,
         passback=passback,
     )

@@ -119,9 +119,7 @@ def draft(
     for name, value in asked.items():
         if value <= 0:
             raise TrainError(f"--{name} is {value}; give a number above zero")
-    drafting.build(
-        folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens, threads=threads
-    )
+    drafting.build(folder, run, seconds=60 * minutes, prompts=prompts, new_tokens=new_tokens, threads=threads)
 
 
 @app.command

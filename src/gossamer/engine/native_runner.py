@@ -137,8 +137,8 @@ def fit(
     blocks = min((memory_bytes - slots * state) // block, -(-config.max_context // BLOCK_SIZE) * slots)
     if blocks < 1:
         raise EngineError(
-            f"{memory_bytes:,} bytes do not hold the state of one sequence ({state:,} bytes) and one block of "
-            f"{BLOCK_SIZE} tokens ({block:,}); give the caches more memory"
+            f"{memory_bytes:,} bytes do not hold the state of one sequence ({state:,} bytes) and one block "
+            f"of {BLOCK_SIZE} tokens ({block:,}); give the caches more memory"
         )
     return CacheSize(block_size=BLOCK_SIZE, num_blocks=blocks, num_slots=slots, dtype=dtype)
 

@@ -52,8 +52,8 @@ class CacheSize:
 class Network:
     """The text network of K3, K3.1 and Kimi-Linear; weights stay where the checkpoint has them.
 
-    The bits of a row's logits depend on the tokens of its sequence alone: not on the rest of the batch, on how
-    the tokens were split into passes, or on the number of threads.
+    The bits of a row's logits depend on the tokens of its sequence alone: not on the rest of the batch, on
+    how the tokens were split into passes, or on the number of threads.
 
     Args:
         config: The architecture.

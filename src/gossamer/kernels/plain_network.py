@@ -1,7 +1,7 @@
 """The forward pass in numpy over paged caches, with the interface of `gossamer.kernels.network.Network`.
 
-It is what runs where no kernels are built, and what they are compared with where torch is not.  Slow: every token
-of every sequence is computed by itself, which also makes its bits independent of the batch.
+It is what runs where no kernels are built, and what they are compared with where torch is not.  Slow: every
+token of every sequence is computed by itself, which also makes its bits independent of the batch.
 
 Shape legend: D hidden width, V vocabulary, R rows whose logits are wanted, L layers, E experts.
 """
@@ -9,6 +9,7 @@ Shape legend: D hidden width, V vocabulary, R rows whose logits are wanted, L la
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from gossamer.kernels import plain_ops as ops
 from gossamer.kernels.network import CacheSize, NetworkError
 from gossamer.kernels.weights import Weight
 
-F32 = NDArray[np.float32]
+F32 = ops.F32
 
 
 class PlainNetwork:
@@ -216,7 +217,7 @@ class PlainNetwork:
     def _kept(self, row: F32) -> NDArray[np.uint16] | F32:
         return f32_to_bf16(row) if self.cache.dtype == "bf16" else row
 
-    def _read(self, rows: NDArray[np.generic]) -> F32:
+    def _read(self, rows: NDArray[Any]) -> F32:
         return bf16_to_f32(rows) if self.cache.dtype == "bf16" else rows.astype(np.float32)
 
     def _places(self, table: NDArray[np.int32], length: int) -> NDArray[np.int64]:
@@ -227,12 +228,7 @@ class PlainNetwork:
 
     def _block(self, block: int) -> list[NDArray[np.generic]]:
         part = slice(block * self.cache.block_size, (block + 1) * self.cache.block_size)
-        return [
-            kept[i][part]
-            for i in sorted(self._rows)
-            for kept in (self._rows, self._keys)
-            if i in kept
-        ]
+        return [kept[i][part] for i in sorted(self._rows) for kept in (self._rows, self._keys) if i in kept]
 
     @staticmethod
     def _saved(parts: list[NDArray[np.generic]]) -> NDArray[np.uint8]:

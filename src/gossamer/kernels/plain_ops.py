@@ -1,7 +1,7 @@
 """The operators of the forward pass in numpy, one token at a time: what runs where no kernels are built.
 
-Everything is float32.  Shape legend: N rows and K columns of a matrix, H heads, C channels of a KDA head, W taps,
-R latent rank, P shared key width, G attended tokens, J indexer heads, E experts, A experts per token.
+Everything is float32.  Shape legend: N rows and K columns of a matrix, H heads, C channels of a KDA head, W
+taps, R latent rank, P shared key width, G attended tokens, J indexer heads, E experts, A experts per token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from gossamer.checkpoint.bf16 import bf16_to_f32
 from gossamer.config.model import ModelConfig, MoEConfig
 from gossamer.kernels.weights import Weight
 
-F32 = NDArray[np.float32]
+F32 = NDArray[Any]
+"""float32; numpy's stubs cannot follow that through products."""
 
 
 def values(weight: Weight) -> F32:
@@ -67,7 +68,7 @@ def residual_mix(candidates: list[F32], weight: F32, eps: float) -> F32:
 
 
 def short_conv(x: F32, tail: F32, taps: F32) -> tuple[F32, F32]:
-    """SiLU of the causal convolution: x [3HC], tail [W-1, 3HC], taps [3HC, W]; the output and the new tail."""
+    """SiLU of the causal convolution: x [3HC], tail [W-1, 3HC], taps [3HC, W]; output and new tail."""
     window = np.concatenate([tail, x[None]])
     y = np.einsum("wc,cw->c", window, taps)
     return y * sigmoid(y), window[1:]

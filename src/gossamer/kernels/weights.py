@@ -43,7 +43,7 @@ class Weight:
 
 
 def settled(config: ModelConfig, reader: CheckpointReader) -> ModelConfig:
-    """The config with what only the tensor names tell: whether experts are packed, whether k_norm has a bias."""
+    """The config with what only tensor names tell: whether experts are packed and k_norm has a bias."""
     names = reader.names()
     config = layout.with_storage_of(config, names)
     if config.dsa is None or config.dsa.k_norm_bias is not None:

@@ -200,6 +200,8 @@ class _Counter:
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
     try:
         async for token in tokens:
+            if token.finish_reason == "deadline":
+                raise ApiError("the request's time ran out", status=504, code="deadline_exceeded")
             if token.token_id is None:
                 raise ApiError("the server is shutting down", status=503, code="server_shutdown")
             yield token

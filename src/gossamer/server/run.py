@@ -15,6 +15,9 @@ def serve(
     served_model_name: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    max_sequences: int = 16,
+    cache_bytes: int | None = None,
+    instructions: str | None = None,
     log_level: str = "info",
     passback: Passback = "require",
 ) -> int:
@@ -27,10 +30,15 @@ def serve(
     process.configure_logging(log_level)
     with process.bind(host, port) as sock:
         process.say(f"loading {model}")
-        # Only now, because it imports torch: a taken port should be told at once.
-        from gossamer.server.load import load
+        # Only now: a taken port should be told at once.
+        from gossamer.server.load import Resources, load
 
-        loaded = load(model, seed=seed, threads=threads, warn=lambda text: process.say(f"WARNING: {text}"))
+        resources = Resources(
+            threads=threads, cache_bytes=cache_bytes, max_sequences=max_sequences, instructions=instructions
+        )
+        loaded = load(
+            model, seed=seed, resources=resources, warn=lambda text: process.say(f"WARNING: {text}")
+        )
         name = served_model_name or loaded.name
         app = create_app({name: loaded.upstream}, passback=passback, on_close=[loaded.engine.close])
         ready = f"serving {name} at {process.address(sock)} (Ctrl-C stops)"
