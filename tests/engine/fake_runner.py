@@ -1,4 +1,4 @@
-"""A model whose logits hash all that its slot and blocks hold, so that no mistake in handling them stays hidden.
+"""A model whose logits hash all that its slot and blocks hold, so that no mistake in handling them hides.
 
 Every token leaves in its block the token itself and the hash of the whole sequence up to it; the slot holds
 that hash and the position.  Logits mix the slot with all that the blocks hold.
