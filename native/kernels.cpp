@@ -7,6 +7,8 @@
 
 GOSSAMER_EXPAND(GOSSAMER_MODULE, m) {
     m.doc() = "Kernels for one instruction set.";
+    auto infer = m.def_submodule("infer", "The forward pass of serving, on a pool of threads.");
+    bind_model(infer);
     auto train = m.def_submodule("train", "Forward and backward kernels of training, one thread each.");
     bind_gemm(train);
     bind_pointwise(train);

@@ -17,3 +17,4 @@ void bind_indexer(nanobind::module_ &m);
 void bind_moe(nanobind::module_ &m);
 void bind_head(nanobind::module_ &m);
 void bind_optimizer(nanobind::module_ &m);
+void bind_model(nanobind::module_ &m);

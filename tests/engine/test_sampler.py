@@ -12,7 +12,7 @@ LOGITS = arrays(np.float32, st.integers(1, 12), elements=st.floats(-20, 20, widt
 
 def draws(logits, count, **params):
     sampler = Sampler(SamplingParams(**params))
-    return [sampler.pick(np.asarray(logits, dtype=np.float32))[0] for _ in range(count)]
+    return [sampler.pick(np.asarray(logits, dtype=np.float32)).token_id for _ in range(count)]
 
 
 @given(LOGITS)
@@ -68,10 +68,11 @@ def test_masked_tokens_are_never_drawn(logits, data):
 
 @given(LOGITS, st.integers(0, 99))
 def test_logprob_is_that_of_the_chosen_token_at_temperature_1(logits, seed):
-    token, logprob = Sampler(SamplingParams(seed=seed, temperature=0.7, top_p=0.9)).pick(logits)
+    choice = Sampler(SamplingParams(seed=seed, temperature=0.7, top_p=0.9, logprobs=0)).pick(logits)
     exact = logits.astype(np.float64)
-    expected = exact[token] - np.log(np.exp(exact - exact.max()).sum()) - exact.max()
-    assert logprob == pytest.approx(expected, abs=1e-9)
+    expected = exact[choice.token_id] - np.log(np.exp(exact - exact.max()).sum()) - exact.max()
+    assert choice.logprob == pytest.approx(expected, abs=1e-9)
+    assert choice.top_logprobs == ()
 
 
 class CountingMask:

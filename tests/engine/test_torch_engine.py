@@ -92,6 +92,27 @@ def test_a_stop_token_ends_and_is_passed_on():
     run(scenario)
 
 
+def test_sampling_options_reach_the_tokens():
+    async def scenario():
+        _, engine = make()
+        stops = {"stop_token_ids": frozenset({3}), "min_tokens": 3, "max_tokens": 9}
+        tokens = await collect(engine, [1], logit_bias={5: 0.5}, logprobs=2, **stops)
+        # 3 is masked after 2, the bias makes it 5; then on to 3 again.
+        assert [t.token_id for t in tokens[:4]] == [2, 5, 6, 7]
+        assert all(t.logprob < 0 and len(t.top_logprobs) == 2 for t in tokens)
+        assert tokens[0].top_logprobs[0] == (2, tokens[0].logprob)
+        # The prompt counts as said: 2 is likeliest, but no longer by enough.
+        again = await collect(
+            engine, [2, 1], max_tokens=1, repetition_penalty=2.0, logit_bias={4: 0.6}, logprobs=None
+        )
+        assert [(t.token_id, t.logprob) for t in again] == [(4, None)]
+        with pytest.raises(SubmitError, match="logit_bias holds token id 10"):
+            engine.submit([1], SamplingParams(logit_bias={10: 1.0}))
+        await engine.close()
+
+    run(scenario)
+
+
 def test_without_a_limit_the_context_is_filled():
     async def scenario():
         model, engine = make(max_context=8)

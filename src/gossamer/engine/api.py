@@ -6,8 +6,10 @@ Shapes: V vocabulary, I expert intermediate width, Z expert input width.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,7 +17,8 @@ from numpy.typing import NDArray
 
 from gossamer.errors import GossamerError
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "deadline"]
+"""``deadline``: the time that the request was given ran out."""
 Logits = NDArray[np.float32]
 
 
@@ -78,11 +81,16 @@ class BanTokens:
     def apply(self, state: None, logits: Logits) -> Logits:
         """See `LogitMask.apply`."""
         masked = logits.copy()
-        masked[list(self.token_ids)] = -np.inf
+        masked[self._index] = -np.inf
         return masked
 
     def advance(self, state: None, token_id: int) -> None:
         """No state is needed."""
+
+    @cached_property
+    def _index(self) -> NDArray[np.intp]:
+        # Made once: the same ids are struck out at every step.
+        return np.fromiter(self.token_ids, dtype=np.intp, count=len(self.token_ids))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +118,42 @@ class ExpertSource(Protocol):
 
 DEFAULT_MAX_TOKENS = 131_072
 """As the model's public API has it."""
+MAX_LOGPROBS = 20
+"""Most alternatives that are reported per token, as in OpenAI's API."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How to choose tokens and when to stop.
+    """How to choose tokens and when to stop; `gossamer.engine.sampler` has the order of the steps.
 
     Raises:
-        SubmitError: naming the value that cannot be used.
+        SubmitError: naming the value that cannot be used, and its range.
     """
 
     max_tokens: int | None = None
     """None: `DEFAULT_MAX_TOKENS`, or what is left of the context where that is less."""
+    min_tokens: int = 0
+    """Stop tokens are masked until this many tokens have been generated."""
+    ignore_eos: bool = False
+    """Stop tokens are masked throughout, so that only the limit ends the sequence."""
     temperature: float = 1.0
     """0 always takes the likeliest token, the lower id of equals."""
+    top_k: int | None = None
+    """Only the k likeliest tokens, lower ids first among equals; None: all."""
     top_p: float = 1.0
+    """Only the fewest likeliest tokens that reach this share together, lower ids first among equals."""
+    min_p: float = 0.0
+    """Only tokens at least this many times as likely as the likeliest."""
+    presence_penalty: float = 0.0
+    """Taken once from the logit of every token that was generated before."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit once for every time it was generated before."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in the prompt or generated before."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of these ids; a masked token stays masked."""
+    logprobs: int | None = None
+    """Alternatives to report with each token's log-probability; None reports neither."""
     seed: int | None = None
     """None: the engine's own seed, or fresh entropy where it has none."""
     stop_token_ids: frozenset[int] = frozenset()
@@ -132,26 +161,88 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be sampled with."""
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise SubmitError(f"max_tokens must be at least 1, got {self.max_tokens}")
+        if self.max_tokens is not None:
+            _check_integer("max_tokens", self.max_tokens, 1)
+        _check_integer("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise SubmitError(
+                f"min_tokens must be at most max_tokens, got {self.min_tokens} and {self.max_tokens}"
+            )
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise SubmitError(f"temperature must be a finite number from 0, got {self.temperature}")
+        if self.top_k is not None:
+            _check_integer("top_k", self.top_k, 1)
         if not 0 < self.top_p <= 1:
             raise SubmitError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        _check_number("min_p", self.min_p, 0, 1)
+        _check_number("presence_penalty", self.presence_penalty, -2, 2)
+        _check_number("frequency_penalty", self.frequency_penalty, -2, 2)
+        _check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        for token_id, bias in self.logit_bias.items():
+            _check_integer("an id in logit_bias", token_id, 0)
+            _check_number(f"logit_bias[{token_id}]", bias, -100, 100)
+        # A copy, so that the caller's later changes do not reach a running sequence.
+        object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
+        if self.logprobs is not None:
+            _check_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+
+    def check_vocab(self, vocab_size: int) -> None:
+        """Refuse ids that the model does not have; engines call this in `Engine.submit`.
+
+        Raises:
+            SubmitError: a biased or stop token outside 0..``vocab_size`` - 1.
+        """
+        for name, token_ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
+            outside = next((i for i in token_ids if not 0 <= i < vocab_size), None)
+            if outside is not None:
+                raise SubmitError(f"{name} holds token id {outside}, outside 0..{vocab_size - 1}")
+
+
+def _check_integer(name: str, value: int, low: int, high: int | None = None) -> None:
+    span = f"at least {low}" if high is None else f"from {low} to {high}"
+    fits = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not fits or value < low or (high is not None and value > high):
+        raise SubmitError(f"{name} must be an integer {span}, got {value!r:.80}")
+
+
+def _check_number(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not low <= value <= high:
+        raise SubmitError(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEvent:
     """One generated token.  The last event of a sequence carries the finish reason.
 
-    ``token_id`` is None only in a cancelled sequence's last event.  ``logprob`` is the natural logarithm
-    of the token's probability at temperature 1, after the mask.
+    ``token_id`` is None only in the last event of a sequence that was cut off (``cancelled`` or
+    ``deadline``).  ``logprob`` and ``top_logprobs`` are those of `Choice`.
     """
 
     token_id: int | None
     index: int
     finish_reason: FinishReason | None = None
-    logprob: float = 0.0
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The token that was chosen for one position.
+
+    Log-probabilities are natural logarithms of what the model itself said: at temperature 1, after the
+    masks, before bias, penalties and truncation.
+
+    Attributes:
+        token_id: The token.
+        logprob: Its log-probability, None unless `SamplingParams.logprobs` asks for it.
+        top_logprobs: The likeliest tokens (id, log-probability), likeliest first, lower ids first among
+            equals; as many as asked for, fewer where fewer are allowed.
+    """
+
+    token_id: int
+    _: KW_ONLY
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 class Engine(Protocol):

@@ -15,6 +15,7 @@ import torch
 
 from gossamer.engine.api import (
     DEFAULT_MAX_TOKENS,
+    Choice,
     ContextLengthError,
     EngineError,
     SamplingParams,
@@ -84,6 +85,7 @@ class TorchEngine:
         outside = next((i for i in token_ids if not 0 <= i < self._vocab_size), None)
         if outside is not None:
             raise SubmitError(f"token id {outside} is outside 0..{self._vocab_size - 1}")
+        params.check_vocab(self._vocab_size)
         if len(token_ids) + (params.max_tokens or 1) > self._max_context:
             raise ContextLengthError(
                 max_context=self._max_context, num_prompt=len(token_ids), max_tokens=params.max_tokens
@@ -98,7 +100,7 @@ class TorchEngine:
     async def _generate(self, prompt: list[int], params: SamplingParams) -> AsyncGenerator[TokenEvent]:
         async with self._turn:
             limit = min(params.max_tokens or DEFAULT_MAX_TOKENS, self._max_context - len(prompt))
-            sampler = Sampler(params, default_seed=self._seed)
+            sampler = Sampler(params, prompt=prompt, default_seed=self._seed)
             cache = self._model.new_cache(1)
             pending = prompt
             for index in range(limit):
@@ -108,10 +110,16 @@ class TorchEngine:
                 if self._closing:
                     yield TokenEvent(token_id=None, index=index, finish_reason="cancelled")
                     return
-                token_id, logprob = await self._step(self._next, pending, cache, sampler)
-                pending = [token_id]
-                reason = _finish(token_id, index + 1 == limit, params)
-                yield TokenEvent(token_id=token_id, index=index, finish_reason=reason, logprob=logprob)
+                choice = await self._step(self._next, pending, cache, sampler)
+                pending = [choice.token_id]
+                reason = _finish(choice.token_id, index + 1 == limit, params)
+                yield TokenEvent(
+                    token_id=choice.token_id,
+                    index=index,
+                    finish_reason=reason,
+                    logprob=choice.logprob,
+                    top_logprobs=choice.top_logprobs,
+                )
                 if reason is not None:
                     return
 
@@ -122,7 +130,7 @@ class TorchEngine:
         with torch.inference_mode():
             return self._model(torch.tensor([token_ids], dtype=torch.int64), cache, logits_for="last")
 
-    def _next(self, token_ids: list[int], cache: Any, sampler: Sampler) -> tuple[int, float]:
+    def _next(self, token_ids: list[int], cache: Any, sampler: Sampler) -> Choice:
         logits = self._forward(token_ids, cache)  # [1, 1, V]
         if tuple(logits.shape) != (1, 1, self._vocab_size):
             raise EngineError(

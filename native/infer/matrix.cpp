@@ -1,0 +1,278 @@
+#include "infer/matrix.h"
+
+#include <algorithm>
+
+#include "infer/simd.h"
+
+namespace {
+
+using simd::F;
+using simd::kLanes;
+
+constexpr int kBlock = 32;
+// Rows whose decoded values stay in the second-level cache while all tokens pass over them.
+constexpr long kTileRows = 8;
+// Tokens that stay there while all rows of a task pass over them.
+constexpr long kTileTokens = 24;
+
+// R rows and M tokens at once.
+template <int R, int M, class W>
+inline void tile(const W *w, long ldw, const float *x, long ldx, long k, float *y, long ldy) {
+    F acc[R][M];
+    for (int r = 0; r < R; ++r)
+        for (int m = 0; m < M; ++m) acc[r][m] = simd::zero();
+    long i = 0;
+    for (; i + kLanes <= k; i += kLanes) {
+        F xs[M];
+        for (int m = 0; m < M; ++m) xs[m] = simd::load(x + m * ldx + i);
+        for (int r = 0; r < R; ++r) {
+            const F ws = simd::load(w + r * ldw + i);
+            for (int m = 0; m < M; ++m) acc[r][m] = simd::fma(ws, xs[m], acc[r][m]);
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int m = 0; m < M; ++m) {
+            float total = simd::sum(acc[r][m]);
+            for (long t = i; t < k; ++t) total += simd::value(w[r * ldw + t]) * x[m * ldx + t];
+            y[m * ldy + r] = total;
+        }
+}
+
+template <int R, class W>
+void rows_of(const W *w, long ldw, const float *x, long tokens, long ldx, long k, float *y, long ldy) {
+    long m = 0;
+    for (; m + 3 <= tokens; m += 3) tile<R, 3>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
+    if (tokens - m == 2) tile<R, 2>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
+    if (tokens - m == 1) tile<R, 1>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
+}
+
+template <class W>
+void some_dots(const W *rows, long ldw, long count, const float *x, long tokens, long ldx, long k, float *y,
+               long ldy) {
+    long r = 0;
+    for (; r + 4 <= count; r += 4) rows_of<4>(rows + r * ldw, ldw, x, tokens, ldx, k, y + r, ldy);
+    for (; r < count; ++r) rows_of<1>(rows + r * ldw, ldw, x, tokens, ldx, k, y + r, ldy);
+}
+
+// V vectors of columns of M tokens at once.
+template <int V, int M, class W>
+inline void transposed_tile(const W *w, long ldw, long rows, const float *x, long ldx, float *y, long ldy) {
+    F acc[M][V];
+    for (int m = 0; m < M; ++m)
+        for (int v = 0; v < V; ++v) acc[m][v] = simd::zero();
+    for (long n = 0; n < rows; ++n) {
+        F ws[V];
+        for (int v = 0; v < V; ++v) ws[v] = simd::load(w + n * ldw + v * kLanes);
+        for (int m = 0; m < M; ++m) {
+            const F xs = simd::all(x[m * ldx + n]);
+            for (int v = 0; v < V; ++v) acc[m][v] = simd::fma(xs, ws[v], acc[m][v]);
+        }
+    }
+    for (int m = 0; m < M; ++m)
+        for (int v = 0; v < V; ++v) simd::store(y + m * ldy + v * kLanes, acc[m][v]);
+}
+
+template <int M, class W>
+void transposed_tokens(const W *w, long k, long rows, const float *x, long ldx, float *y, long ldy) {
+    long c = 0;
+    for (; c + 4 * kLanes <= k; c += 4 * kLanes) transposed_tile<4, M>(w + c, k, rows, x, ldx, y + c, ldy);
+    for (; c + kLanes <= k; c += kLanes) transposed_tile<1, M>(w + c, k, rows, x, ldx, y + c, ldy);
+    for (; c < k; ++c)
+        for (int m = 0; m < M; ++m) {
+            float total = 0;
+            for (long n = 0; n < rows; ++n) total = __builtin_fmaf(x[m * ldx + n], simd::value(w[n * k + c]), total);
+            y[m * ldy + c] = total;
+        }
+}
+
+template <class W>
+void transposed(const W *w, long k, long rows, const float *x, long tokens, long ldx, float *y, long ldy) {
+    long m = 0;
+    for (; m + 2 <= tokens; m += 2) transposed_tokens<2>(w, k, rows, x + m * ldx, ldx, y + m * ldy, ldy);
+    if (m < tokens) transposed_tokens<1>(w, k, rows, x + m * ldx, ldx, y + m * ldy, ldy);
+}
+
+template <class W>
+void plain(const W *w, long k, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end) {
+    for (long first = 0; first < tokens; first += kTileTokens) {
+        const long some = std::min(kTileTokens, tokens - first);
+        const float *xs = x + first * ldx;
+        float *ys = y + first * ldy;
+        long r = begin;
+        if (some == 1)
+            for (; r + 8 <= end; r += 8) tile<8, 1>(w + r * k, k, xs, ldx, k, ys + r, ldy);
+        for (; r + 4 <= end; r += 4) rows_of<4>(w + r * k, k, xs, some, ldx, k, ys + r, ldy);
+        for (; r < end; ++r) rows_of<1>(w + r * k, k, xs, some, ldx, k, ys + r, ldy);
+    }
+}
+
+inline float scale_of(uint8_t e) {
+    const uint32_t bits = e == 0 ? 0x00400000u : static_cast<uint32_t>(e) << 23;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+#if defined(__AVX2__)
+
+// The 32 values of one block as vectors, in MX order.
+struct Decoded {
+    __m256 v[4];
+};
+
+inline Decoded decode_block(const uint8_t *codes, float scale) {
+    // The upper and the lower byte of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives in BF16.
+    const __m128i upper16 = _mm_setr_epi8(0, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40, (char)0x80, (char)0xbf,
+                                          (char)0xbf, (char)0xbf, (char)0xc0, (char)0xc0, (char)0xc0, (char)0xc0);
+    const __m128i lower16 = _mm_setr_epi8(0, 0, (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0, 0, 0,
+                                          (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0);
+    const __m256i upper_table = _mm256_broadcastsi128_si256(upper16);
+    const __m256i lower_table = _mm256_broadcastsi128_si256(lower16);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(codes));
+    // Even columns in the lower half, odd ones in the upper half.
+    const __m256i index = _mm256_and_si256(
+        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1), _mm256_set1_epi8(15));
+    const __m256i upper = _mm256_shuffle_epi8(upper_table, index);
+    const __m256i lower = _mm256_shuffle_epi8(lower_table, index);
+    const __m256i first = _mm256_unpacklo_epi8(lower, upper), second = _mm256_unpackhi_epi8(lower, upper);
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256 s = _mm256_set1_ps(scale);
+    Decoded out;
+    out.v[0] = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, first)), s);
+    out.v[1] = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, first)), s);
+    out.v[2] = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, second)), s);
+    out.v[3] = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, second)), s);
+    return out;
+}
+
+inline void decode_to(const uint8_t *codes, float scale, float *out) {
+    const Decoded d = decode_block(codes, scale);
+    for (int i = 0; i < 4; ++i) _mm256_storeu_ps(out + 8 * i, d.v[i]);
+}
+
+#else
+
+inline void decode_to(const uint8_t *codes, float scale, float *out) {
+    static const float values[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
+    for (int group = 0; group < kBlock; group += 8)
+        for (int i = 0; i < 4; ++i) {
+            const uint8_t byte = codes[group / 2 + i];
+            out[group + i] = values[byte & 15] * scale;
+            out[group + 4 + i] = values[byte >> 4] * scale;
+        }
+}
+
+#endif
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+
+// One token: decoded values go straight into the sums, R rows at once.
+template <int R>
+inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const float *x, float *y) {
+    __m256 acc[R];
+    for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
+    for (long b = 0; b < k / kBlock; ++b) {
+        const float *xs = x + b * kBlock;
+        for (int r = 0; r < R; ++r) {
+            const Decoded d =
+                decode_block(codes + r * (k / 2) + b * (kBlock / 2), scale_of(scales[r * (k / kBlock) + b]));
+            for (int i = 0; i < 4; ++i) acc[r] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(xs + 8 * i), acc[r]);
+        }
+    }
+    for (int r = 0; r < R; ++r) y[r] = simd::sum(acc[r]);
+}
+
+constexpr bool kFused = true;
+
+#else
+
+template <int R>
+inline void fused(const uint8_t *, const uint8_t *, long, const float *, float *) {}
+
+constexpr bool kFused = false;
+
+#endif
+
+void packed(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end,
+            std::vector<float> &scratch) {
+    const uint8_t *codes = static_cast<const uint8_t *>(w.data);
+    const long k = w.cols;
+    if (kFused && tokens == 1) {
+        long r = begin;
+        for (; r + 4 <= end; r += 4) fused<4>(codes + r * (k / 2), w.scales + r * (k / kBlock), k, x, y + r);
+        for (; r < end; ++r) fused<1>(codes + r * (k / 2), w.scales + r * (k / kBlock), k, x, y + r);
+        return;
+    }
+    if (scratch.size() < static_cast<size_t>(kTileRows * k)) scratch.resize(kTileRows * k);
+    for (long r = begin; r < end; r += kTileRows) {
+        const long some = std::min(kTileRows, end - r);
+        decode(w, r, r + some, scratch.data());
+        plain(scratch.data(), k, x, tokens, ldx, y + r, ldy, 0, some);
+    }
+}
+
+}  // namespace
+
+void to_mx_order(const float *x, float *y, long tokens, long cols) {
+    for (long at = 0; at < tokens * cols; at += 8) {
+        float group[8];
+        std::memcpy(group, x + at, sizeof group);
+        for (int i = 0; i < 4; ++i) {
+            y[at + i] = group[2 * i];
+            y[at + 4 + i] = group[2 * i + 1];
+        }
+    }
+}
+
+void decode(const Matrix &w, long begin, long end, float *out) {
+    for (long r = begin; r < end; ++r) {
+        float *row = out + (r - begin) * w.cols;
+        if (w.kind == Kind::kF32) {
+            std::memcpy(row, static_cast<const float *>(w.data) + r * w.cols, w.cols * sizeof(float));
+        } else if (w.kind == Kind::kBF16) {
+            const uint16_t *from = static_cast<const uint16_t *>(w.data) + r * w.cols;
+            for (long i = 0; i < w.cols; ++i) row[i] = simd::value(from[i]);
+        } else {
+            const uint8_t *codes = static_cast<const uint8_t *>(w.data) + r * (w.cols / 2);
+            const uint8_t *scales = w.scales + r * (w.cols / kBlock);
+            for (long b = 0; b < w.cols / kBlock; ++b)
+                decode_to(codes + b * (kBlock / 2), scale_of(scales[b]), row + b * kBlock);
+        }
+    }
+}
+
+void multiply(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end,
+              std::vector<float> &scratch) {
+    switch (w.kind) {
+        case Kind::kF32:
+            plain(static_cast<const float *>(w.data), w.cols, x, tokens, ldx, y, ldy, begin, end);
+            break;
+        case Kind::kBF16:
+            plain(static_cast<const uint16_t *>(w.data), w.cols, x, tokens, ldx, y, ldy, begin, end);
+            break;
+        case Kind::kMXFP4:
+            packed(w, x, tokens, ldx, y, ldy, begin, end, scratch);
+            break;
+        case Kind::kNone:
+            break;
+    }
+}
+
+void dots(const uint16_t *rows, long ldw, long count, const float *x, long tokens, long ldx, long k, float *y,
+          long ldy) {
+    some_dots(rows, ldw, count, x, tokens, ldx, k, y, ldy);
+}
+
+void dots(const float *rows, long ldw, long count, const float *x, long tokens, long ldx, long k, float *y,
+          long ldy) {
+    some_dots(rows, ldw, count, x, tokens, ldx, k, y, ldy);
+}
+
+void multiply_transposed(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin,
+                         long end) {
+    const long k = w.cols, rows = end - begin;
+    if (w.kind == Kind::kBF16)
+        transposed(static_cast<const uint16_t *>(w.data) + begin * k, k, rows, x, tokens, ldx, y, ldy);
+    else
+        transposed(static_cast<const float *>(w.data) + begin * k, k, rows, x, tokens, ldx, y, ldy);
+}

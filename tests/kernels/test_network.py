@@ -1,0 +1,219 @@
+"""The native network equals the definition, and its bits depend on a sequence's own tokens alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.checkpoint import CheckpointReader, CheckpointWriter
+from gossamer.kernels import backend
+from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
+from gossamer.kernels.weights import Weight, from_checkpoint, settled
+from gossamer.model.state_dict_adapter import load_checkpoint, to_checkpoint
+from gossamer.model.transformer import Transformer
+from tests.model.small import FAMILIES, debug, lively, tokens
+from tests.numerics import assert_close
+
+BLOCK = 8
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A checkpoint of every family, and the config it was made from."""
+    made = {}
+    configs = {name: make() for name, make in FAMILIES.items()}
+    configs["k3.1 wide"] = replace(debug(), dsa=replace(debug().dsa, top_k=3))
+    for name, config in configs.items():
+        folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
+        with CheckpointWriter(folder) as writer:
+            for weight_name, array, dtype in to_checkpoint(lively(config, seed=3)):
+                writer.add(weight_name, array, dtype)
+        made[name] = (config, folder)
+    return made
+
+
+def network(made, *, dtype="f32", threads=1, instructions=None, num_blocks=40, num_slots=5):
+    config, folder = made
+    with CheckpointReader.open(folder) as reader:
+        config = settled(config, reader)
+        cache = CacheSize(block_size=BLOCK, num_blocks=num_blocks, num_slots=num_slots, dtype=dtype)
+        return Network(
+            config, from_checkpoint(config, reader), cache=cache, threads=threads, instructions=instructions
+        )
+
+
+def definition(made):
+    config, folder = made
+    with CheckpointReader.open(folder) as reader:
+        config = settled(config, reader)
+        packed = any(name.endswith("weight_packed") for name in reader.names())
+        model = Transformer(config, experts="packed" if packed else "dense", seed=None)
+        load_checkpoint(model, reader)
+    return model.eval()
+
+
+class Sequence:
+    """One sequence in a slot and some blocks; `feed` runs its next tokens."""
+
+    def __init__(self, net, ids, slot, blocks):
+        self.net, self.ids, self.slot, self.blocks, self.position = net, list(ids), slot, list(blocks), 0
+        net.clear_slot(slot)
+
+    def span(self, count):
+        found = [count, self.position, self.slot, len(self.blocks), 1]
+        part = self.ids[self.position : self.position + count]
+        assert len(part) == count
+        self.position += count
+        return found, part
+
+    def feed(self, count):
+        return together([(self, count)])[0]
+
+
+def together(parts):
+    """One pass over several sequences; a row of logits each."""
+    spans, ids = zip(*(sequence.span(count) for sequence, count in parts), strict=True)
+    return parts[0][0].net.run(
+        np.array([i for some in ids for i in some], np.int64),
+        np.array(spans, np.int64),
+        tables_of([sequence.blocks for sequence, _ in parts]),
+    )
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("family", [*FAMILIES, "k3.1 wide"])
+def test_logits_equal_the_definition(folders, family, instructions):
+    made = folders[family]
+    ids = tokens(made[0], 1, 70, seed=5)
+    with torch.inference_mode():
+        want = definition(made)(ids)[0]
+    sequence = Sequence(network(made, instructions=instructions), ids[0].tolist(), 2, range(20, 29))
+    got = torch.from_numpy(np.stack([sequence.feed(n) for n in (9, 1, 1, 30, 24, 5)]))
+    rows = np.cumsum([9, 1, 1, 30, 24, 5]) - 1
+    assert_close(got, want[rows], ("model", "float32", "native"), family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_bf16_cache_stays_near(folders, family):
+    made = folders[family]
+    ids = tokens(made[0], 1, 40, seed=6)[0].tolist()
+    exact, rounded = (
+        Sequence(network(made, dtype=dtype), ids, 0, range(5)).feed(40) for dtype in ("f32", "bf16")
+    )
+    assert not np.array_equal(exact, rounded)
+    assert_close(torch.from_numpy(rounded), torch.from_numpy(exact), ("model", "float32", "bf16 cache"), family)
+
+
+@given(data=st.data(), family=st.sampled_from([*FAMILIES, "k3.1 wide"]), threads=st.sampled_from([1, 2, 3]))
+def test_bits_depend_on_the_sequence_alone(folders, data, family, threads):
+    """Whatever shares the pass, however the tokens are split, wherever they lie, by however many threads."""
+    made = folders[family]
+    config = made[0]
+    lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
+    ids = [tokens(config, 1, n, seed=7 + i)[0].tolist() for i, n in enumerate(lengths)]
+    alone = network(made)
+    want = [Sequence(alone, some, 0, range(5)).feed(len(some)) for some in ids]
+
+    net = network(made, threads=threads)
+    order = data.draw(st.permutations(range(40)))
+    places = [order[5 * i : 5 * i + 5] for i in range(len(ids))]
+    slots = data.draw(st.permutations(range(5)))
+    sequences = [Sequence(net, some, slots[i], places[i]) for i, some in enumerate(ids)]
+    got = [None] * len(ids)
+    while open_ones := [i for i, s in enumerate(sequences) if s.position < len(s.ids)]:
+        chosen = data.draw(st.lists(st.sampled_from(open_ones), min_size=1, unique=True))
+        parts = []
+        for i in chosen:
+            left = len(ids[i]) - sequences[i].position
+            parts.append((sequences[i], data.draw(st.integers(1, left))))
+        for i, row in zip(chosen, together(parts), strict=True):
+            got[i] = row
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_saved_slots_and_blocks_bring_a_sequence_back(folders, dtype):
+    made = folders["k3.1"]
+    ids = tokens(made[0], 1, 30, seed=8)[0].tolist()
+    net = network(made, dtype=dtype)
+    whole = Sequence(net, ids, 0, range(4))
+    want = whole.feed(30)
+    first = Sequence(net, ids, 1, range(4, 8))
+    first.feed(17)
+    slot, blocks = net.save_slot(1), [net.read_block(b) for b in range(4, 8)]
+    assert slot.size == net.slot_bytes
+    assert blocks[0].size == net.block_bytes
+    Sequence(net, ids[::-1], 1, range(4, 8)).feed(30)  # overwrites everything
+
+    other = network(made, dtype=dtype)
+    other.restore_slot(3, slot)
+    for block, data in zip((30, 2, 9, 4), blocks, strict=True):
+        other.write_block(block, data)
+    back = Sequence(other, ids, 4, (30, 2, 9, 4))
+    back.slot, back.position = 3, 17
+    np.testing.assert_array_equal(back.feed(13), want)
+
+
+def test_expert_loads_count_every_token(folders):
+    made = folders["k3.1"]
+    net = network(made)
+    Sequence(net, tokens(made[0], 1, 21, seed=9)[0].tolist(), 0, range(3)).feed(21)
+    loads = net.expert_loads()
+    config = made[0]
+    for layer in range(config.num_layers):
+        expected = 21 * config.moe.experts_per_token if config.is_moe_layer(layer) else 0
+        assert loads[layer].sum() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spans": [[3, 0, 9, 1, 1]]}, "slot 9"),
+        ({"spans": [[3, 0, -1, 1, 1]]}, "slot -1"),
+        ({"spans": [[0, 0, 0, 1, 1]]}, "no tokens"),
+        ({"spans": [[3, 6, 0, 1, 1]]}, "block table is too short"),
+        ({"spans": [[3, 0, 0, 2, 1]]}, "block table is too short"),
+        ({"spans": [[2, 0, 0, 1, 1]]}, "do not fit"),
+        ({"spans": [[1, 0, 0, 1, 1], [2, 0, 0, 1, 1]], "tables": [0, 1]}, "slot 0 is taken"),
+        ({"tables": [40]}, "block 40"),
+        ({"tables": [-1]}, "block -1"),
+        ({"ids": [1, 2, 320]}, "token 320"),
+        ({"ids": [-1, 2, 3]}, "token -1"),
+    ],
+)
+def test_passes_that_do_not_fit_are_refused(folders, change, message):
+    net = network(folders["k3.1"])
+    ids = np.array(change.get("ids", [1, 2, 3]), np.int64)
+    spans = np.array(change.get("spans", [[3, 0, 0, 1, 1]]), np.int64)
+    with pytest.raises(NetworkError, match=message):
+        net.run(ids, spans, np.array(change.get("tables", [0]), np.int32))
+
+
+def test_weights_that_do_not_fit_are_named(folders):
+    config, folder = folders["k3"]
+    with CheckpointReader.open(folder) as reader:
+        weights = list(from_checkpoint(settled(config, reader), reader))
+        cache = CacheSize(num_blocks=1, num_slots=1)
+        name = "model.layers.0.self_attn.q_proj"
+        with pytest.raises(NetworkError, match=f"weight {name} is missing"):
+            Network(config, [w for w in weights if w.name != name], cache=cache)
+        changed = [w if w.name != name else Weight(name=name, kind=w.kind, data=w.data[:-1]) for w in weights]
+        with pytest.raises(NetworkError, match=rf"{name} has shape \[63, 64\], the model needs \[64, 64\]"):
+            Network(config, changed, cache=cache)
+
+
+@pytest.mark.parametrize("size", [{"num_blocks": 0}, {"num_slots": 0}, {"block_size": 0}, {"dtype": "f16"}])
+def test_caches_that_hold_nothing_are_refused(size):
+    with pytest.raises(NetworkError, match=next(iter(size))):
+        CacheSize(**{"num_blocks": 1, "num_slots": 1, **size})
+
+
+def test_no_threads_are_refused(folders):
+    with pytest.raises(NetworkError, match="threads must be at least 1"):
+        network(folders["k3"], threads=0)
+
+
