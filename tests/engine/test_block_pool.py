@@ -54,7 +54,9 @@ def test_a_damaged_free_list_is_noticed():
         pool.check_integrity({})
 
 
-@given(st.lists(st.sampled_from(["take", "share", "release"]), max_size=40), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.sampled_from(["take", "share", "release"]), max_size=40), st.randoms(use_true_random=False)
+)
 def test_counts_follow_a_plain_model(actions, random):
     pool, held = BlockPool(4), []
     for action in actions:

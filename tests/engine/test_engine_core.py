@@ -48,7 +48,7 @@ def tokens(events):
 
 def reference(prompt, params, **runner):
     events = generate(FakeRunner(**runner), prompt, params, default_seed=1)
-    return [event.token_id for event in events], [event.logprob for event in events]
+    return [event.token_id for event in events], [(e.logprob, e.top_logprobs) for e in events]
 
 
 def assert_nothing_leaks(core):
@@ -63,14 +63,15 @@ def test_many_at_once_equal_one_at_a_time():
     asked = {}
     for seed in range(9):
         prompt = [(seed * 5 + i * i) % runner.vocab_size for i in range(1 + 3 * seed)]
-        params = SamplingParams(max_tokens=5 + seed, seed=seed, temperature=0.9, top_p=0.9)
+        params = SamplingParams(max_tokens=5 + seed, seed=seed, temperature=0.9, top_p=0.9, logprobs=3)
         asked[core.submit(prompt, params)] = (prompt, params)
     found = drain(core)
     for request_id, (prompt, params) in asked.items():
         events = [event.token for event in found[request_id]]
         expected, logprobs = reference(prompt, params)
         assert [event.token_id for event in events] == expected
-        assert [event.logprob for event in events] == logprobs
+        assert [(event.logprob, event.top_logprobs) for event in events] == logprobs
+        assert all(event.logprob < 0 and len(event.top_logprobs) == 3 for event in events)
         assert [event.index for event in events] == list(range(len(events)))
         assert [event.finish_reason for event in events] == [None] * (len(events) - 1) + ["length"]
     assert max(len(batch) for batch in runner.batches) == 4
@@ -250,7 +251,7 @@ def test_deadlines_end_running_and_waiting_requests():
     clock.now += 2
     found = core.step()
     assert [(e.request_id, e.token.token_id, e.token.finish_reason) for e in found if e.is_last] == [
-        (waiting, None, "cancelled")
+        (waiting, None, "deadline")
     ]
     clock.now += 3
     assert [(e.request_id, e.token.index) for e in core.step()] == [(running, 2)]

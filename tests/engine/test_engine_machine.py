@@ -1,4 +1,4 @@
-"""Any order of submit, cancel, step, preempt, evict, failure and restart: the tokens are those of one at a time."""
+"""Any order of submit, cancel, step, preempt, evict, fail and restart gives the tokens of one at a time."""
 
 import logging
 import shutil
@@ -32,6 +32,9 @@ sampling = st.builds(
     max_tokens=st.integers(1, 14),
     temperature=st.sampled_from([0.0, 0.8, 5.0]),
     top_p=st.sampled_from([1.0, 0.7]),
+    frequency_penalty=st.sampled_from([0.0, 1.5]),
+    repetition_penalty=st.sampled_from([1.0, 1.3]),
+    logprobs=st.sampled_from([None, 2]),
     seed=st.one_of(st.none(), st.integers(0, 3)),
     stop_token_ids=st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 5, 9})]),
 )
@@ -209,7 +212,7 @@ class Traffic(RuleBasedStateMachine):
         got = [event.token for event in events if event.token is not None]
         complete = bool(got) and got[-1].finish_reason in ("stop", "length")
         if not complete and got and got[-1].token_id is None:
-            assert got.pop().finish_reason == "cancelled"
+            assert got.pop().finish_reason in ("cancelled", "deadline")
         assert got == (expected if complete else expected[: len(got)])
         assert events[-1].cached_tokens < len(self.asked[request][0])
 

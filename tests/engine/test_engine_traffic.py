@@ -1,7 +1,7 @@
 """Long random traffic on tiny memory: every answer is that of one request at a time, and all of it happened.
 
-The state machine (`test_engine_machine`) finds short orders of events that break something; this one makes sure of
-the counts: hundreds of requests in the quick tier, ten thousand in `make proof`.
+The state machine (`test_engine_machine`) finds short orders of events that break something; this one makes
+sure of the counts: hundreds of requests in the quick tier, ten thousand in `make proof`.
 """
 
 import os
@@ -28,6 +28,8 @@ def a_request(rng, texts):
         max_tokens=rng.randint(1, 15),
         temperature=rng.choice([0.0, 1.0, 4.0]),
         seed=rng.choice([None, 0, 1]),
+        presence_penalty=rng.choice([0.0, 1.0]),
+        repetition_penalty=rng.choice([1.0, 1.5]),
         stop_token_ids=frozenset(rng.sample(range(13), rng.choice([0, 0, 1]))),
     )
     options = RequestOptions(
@@ -48,7 +50,7 @@ class Soak:
         self.texts = [[self.rng.randrange(13) for _ in range(24)] for _ in range(4)]
         self.now, self.num_asked = 0.0, 0
         self.asked, self.found, self.live = {}, {}, set()
-        self.ended = {"stop": 0, "length": 0, "cancelled": 0}
+        self.ended = {"stop": 0, "length": 0, "cancelled": 0, "deadline": 0}
         self.totals = {"preemptions": 0, "resumed": 0, "evictions": 0, "from_disk": 0}
         self.start()
 

@@ -179,7 +179,7 @@ class EngineCore:
             options=options,
             num_prompt=len(token_ids),
             limit=limit,
-            sampler=Sampler(params, default_seed=self._settings.seed),
+            sampler=Sampler(params, prompt=token_ids, default_seed=self._settings.seed),
             hasher=BlockHasher(root_hash(self._fingerprint, options.cache_salt), self._runner.block_size),
             arrival_s=self._clock() if arrival_s is None else arrival_s,
             token_ids=list(token_ids),
@@ -368,7 +368,7 @@ class EngineCore:
 
     def _sample(self, request: Request, row: Logits, now_s: float) -> None:
         try:
-            token_id, logprob = request.sampler.pick(row)
+            choice = request.sampler.pick(row)
         except EngineError as error:
             self._fail(request, error)
             return
@@ -378,13 +378,17 @@ class EngineCore:
             self._fail(request, failure)
             return
         self.metrics.token(request, now_s)
-        request.token_ids.append(token_id)
+        request.token_ids.append(choice.token_id)
         request.last_token_s = now_s
         if request.first_token_s is None:
             request.first_token_s = now_s
         reason = request.finish_reason()
         token = TokenEvent(
-            token_id=token_id, index=request.num_generated - 1, finish_reason=reason, logprob=logprob
+            token_id=choice.token_id,
+            index=request.num_generated - 1,
+            finish_reason=reason,
+            logprob=choice.logprob,
+            top_logprobs=choice.top_logprobs,
         )
         self._report(request, token)
         if reason is not None:

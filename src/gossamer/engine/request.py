@@ -19,8 +19,8 @@ from gossamer.engine.sampler import Sampler
 
 MAX_PRIORITY = 100
 """Priorities are from -100 to 100."""
-DEADLINE: FinishReason = "cancelled"
-"""How a request ends whose deadline has passed; `gossamer.engine.api.FinishReason` has no word of its own."""
+DEADLINE: FinishReason = "deadline"
+"""How a request ends whose deadline has passed."""
 
 
 class RequestState(Enum):
@@ -148,6 +148,7 @@ def answer_limit(
     outside = next((i for i in token_ids if not 0 <= i < vocab_size), None)
     if outside is not None:
         raise SubmitError(f"token id {outside} is outside 0..{vocab_size - 1}")
+    params.check_vocab(vocab_size)
     if len(token_ids) + (params.max_tokens or 1) > max_context:
         raise ContextLengthError(
             max_context=max_context, num_prompt=len(token_ids), max_tokens=params.max_tokens

@@ -34,7 +34,7 @@ def generate(
         vocab_size=runner.vocab_size,
         max_context=min(runner.max_context, runner.num_blocks * block_size),
     )
-    sampler = Sampler(params, default_seed=default_seed)
+    sampler = Sampler(params, prompt=token_ids, default_seed=default_seed)
     runner.clear_slot(0)
     events: list[TokenEvent] = []
     start, pending = 0, list(token_ids)
@@ -42,9 +42,17 @@ def generate(
         end = start + len(pending)
         blocks = range(-(-end // block_size))
         segment = Segment(token_ids=pending, start=start, slot=0, blocks=blocks, want_logits=True)
-        token_id, logprob = sampler.pick(runner.run([segment])[0])
+        choice = sampler.pick(runner.run([segment])[0])
         index = len(events)
-        reason = finish_reason(token_id, index + 1, limit, params)
-        events.append(TokenEvent(token_id=token_id, index=index, finish_reason=reason, logprob=logprob))
-        start, pending = end, [token_id]
+        reason = finish_reason(choice.token_id, index + 1, limit, params)
+        events.append(
+            TokenEvent(
+                token_id=choice.token_id,
+                index=index,
+                finish_reason=reason,
+                logprob=choice.logprob,
+                top_logprobs=choice.top_logprobs,
+            )
+        )
+        start, pending = end, [choice.token_id]
     return events
