@@ -1,0 +1,156 @@
+"""One request: what was asked, where its state lives, how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gossamer.engine.api import (
+    DEFAULT_MAX_TOKENS,
+    ContextLengthError,
+    FinishReason,
+    SamplingParams,
+    SubmitError,
+)
+from gossamer.engine.block_hash import BlockHasher
+from gossamer.engine.sampler import Sampler
+
+MAX_PRIORITY = 100
+"""Priorities are from -100 to 100."""
+DEADLINE: FinishReason = "deadline"
+"""How a request ends whose deadline has passed."""
+
+
+class RequestState(Enum):
+    """Where a request is in its life."""
+
+    WAITING = "waiting"
+    """In the queue for the first time."""
+    RUNNING = "running"
+    """Has a slot and blocks; reads its prompt or generates."""
+    PREEMPTED = "preempted"
+    """Back in the queue: others needed its memory.  Its tokens and its sampler are kept."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """How a request stands among others.
+
+    Attributes:
+        priority: The higher goes first and is preempted last.
+        deadline_s: Seconds from submission after which it is ended; None never.
+        fairness_key: Requests of one key share its part of the work, e.g. a tenant's name.
+        cache_salt: Prefixes are shared with requests of the same salt only.
+
+    Raises:
+        SubmitError: naming the value that cannot be used.
+    """
+
+    priority: int = 0
+    deadline_s: float | None = None
+    fairness_key: str = ""
+    cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be scheduled."""
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise SubmitError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}, got {self.priority}")
+        if self.deadline_s is not None and not (math.isfinite(self.deadline_s) and self.deadline_s > 0):
+            raise SubmitError(f"deadline_s must be a finite number above 0, got {self.deadline_s}")
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Request:
+    """A request in the engine; only its scheduler and its core change it.
+
+    Attributes:
+        id: Counts up with submission.
+        params: How to sample.
+        options: How it stands among others.
+        num_prompt: Tokens of the prompt.
+        limit: Tokens that may be generated.
+        sampler: Its random stream; lives as long as the request, so that no token is drawn twice.
+        hasher: Names of its blocks.
+        arrival_s: Clock at submission.
+        token_ids: Prompt and generated tokens.
+        num_computed: Tokens that slot and blocks hold.
+        num_charged: Tokens that its fairness key has paid for.
+        slot: None while it waits.
+        blocks: Its block table; empty while it waits.
+        cached_tokens: Prompt tokens found in the prefix cache at the first admission; None before it.
+        admitted_s: Clock at the first admission.
+        first_token_s: Clock at the first token.
+        last_token_s: Clock at the latest token.
+    """
+
+    id: int
+    params: SamplingParams
+    options: RequestOptions
+    num_prompt: int
+    limit: int
+    sampler: Sampler
+    hasher: BlockHasher
+    arrival_s: float
+    token_ids: list[int]
+    state: RequestState = RequestState.WAITING
+    num_computed: int = 0
+    num_charged: int = 0
+    slot: int | None = None
+    blocks: list[int] = field(default_factory=list)
+    cached_tokens: int | None = None
+    admitted_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens to compute before the next one can be sampled; 1 while it generates."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def deadline_s(self) -> float:
+        """Clock at which it is ended; infinity without a deadline."""
+        return math.inf if self.options.deadline_s is None else self.arrival_s + self.options.deadline_s
+
+    def finish_reason(self) -> FinishReason | None:
+        """Why its latest generated token is the last, or None."""
+        return finish_reason(self.token_ids[-1], self.num_generated, self.limit, self.params)
+
+
+def finish_reason(
+    token_id: int, num_generated: int, limit: int, params: SamplingParams
+) -> FinishReason | None:
+    """Why ``token_id``, the ``num_generated``-th of at most ``limit``, is the last; None if it is not."""
+    if token_id in params.stop_token_ids:
+        return "stop"
+    return "length" if num_generated >= limit else None
+
+
+def answer_limit(
+    token_ids: Sequence[int], params: SamplingParams, *, vocab_size: int, max_context: int
+) -> int:
+    """Tokens that may be generated after a prompt.
+
+    Raises:
+        SubmitError: an empty prompt, a token id outside the vocabulary.
+        ContextLengthError: prompt and answer do not fit ``max_context``.
+    """
+    if not len(token_ids):
+        raise SubmitError("the prompt is empty; at least one token is needed")
+    outside = next((i for i in token_ids if not 0 <= i < vocab_size), None)
+    if outside is not None:
+        raise SubmitError(f"token id {outside} is outside 0..{vocab_size - 1}")
+    params.check_vocab(vocab_size)
+    if len(token_ids) + (params.max_tokens or 1) > max_context:
+        raise ContextLengthError(
+            max_context=max_context, num_prompt=len(token_ids), max_tokens=params.max_tokens
+        )
+    return min(params.max_tokens or DEFAULT_MAX_TOKENS, max_context - len(token_ids))
