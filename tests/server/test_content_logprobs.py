@@ -125,6 +125,13 @@ def test_broken_bytes_inside_the_text_keep_their_entry():
     assert [entry["bytes"] for entry in choice["logprobs"]["content"]] == [[0xF0], [97]]
 
 
+def test_the_token_that_closes_half_a_character_has_no_entry():
+    ids = [*speech(TOKENIZER, THINK + "a"), 0xF0, *speech(TOKENIZER, END)]
+    choice = send(ids, logprobs=True)[1]
+    assert choice["message"]["content"] == "a�"
+    assert [entry["bytes"] for entry in choice["logprobs"]["content"]] == [[97], [0xF0]]
+
+
 def test_no_entries_unless_asked_for_nor_for_reasoning():
     ids = speech(TOKENIZER, THINK + "x" + END)
     assert send(ids)[1]["logprobs"] is None
