@@ -110,6 +110,7 @@ def test_frequency_counts_and_presence_does_not():
 
 def test_only_repetition_looks_at_the_prompt():
     assert greedy([1.0, 0.9], prompt=[0], repetition_penalty=1.2) == [1]
+    assert greedy([0.25, 0.24], prompt=[0], repetition_penalty=1.2) == [1]
     assert greedy([1.0, 0.9], prompt=[0], frequency_penalty=2.0, presence_penalty=2.0) == [0]
     # What is unlikely already becomes less likely, not more.
     assert greedy([-1.0, -1.1], prompt=[0], repetition_penalty=1.2) == [1]

@@ -1,10 +1,12 @@
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.gateway.echo import EchoUpstream
 from gossamer.gateway.upstream import Context
+from gossamer.protocol.errors import RequestError
 from gossamer.protocol.events import Finish, Usage
 from gossamer.protocol.openai import Envelope, ResponseWriter
 from gossamer.protocol.request import parse
@@ -51,6 +53,12 @@ def test_says_the_text_back_and_ends_in_order(text):
     assert isinstance(events[-2], Usage)
     assert isinstance(events[-1], Finish)
     assert events == answer(user(text))[0]
+
+
+def test_has_no_log_probabilities():
+    with pytest.raises(RequestError, match="an echo has no log-probabilities") as caught:
+        answer(user("hi"), logprobs=True)
+    assert (caught.value.param, caught.value.code) == ("logprobs", "unsupported_value")
 
 
 def test_calls_the_tool_that_the_text_names():

@@ -6,6 +6,7 @@ from gossamer.protocol.events import (
     ContentDelta,
     Finish,
     ReasoningDelta,
+    TokenLogprob,
     ToolCallArguments,
     ToolCallBegin,
     ToolCallEnd,
@@ -13,6 +14,19 @@ from gossamer.protocol.events import (
 )
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+ALTERNATIVES = st.builds(
+    TokenLogprob, text=TEXT, raw=st.none() | st.binary(max_size=4), logprob=st.floats(-100, 0)
+)
+LOGPROBS = st.lists(
+    st.builds(
+        TokenLogprob,
+        text=TEXT,
+        raw=st.binary(min_size=1, max_size=4),
+        logprob=st.floats(-100, 0),
+        top=st.lists(ALTERNATIVES, max_size=2).map(tuple),
+    ),
+    max_size=2,
+).map(tuple)
 USAGES = st.builds(
     Usage,
     prompt_tokens=st.integers(0, 9999),
@@ -25,7 +39,7 @@ USAGES = st.builds(
 @st.composite
 def answers(draw) -> list:
     events: list = [ReasoningDelta(t) for t in draw(st.lists(TEXT, max_size=4))]
-    events += [ContentDelta(t) for t in draw(st.lists(TEXT, max_size=4))]
+    events += [ContentDelta(*pair) for pair in draw(st.lists(st.tuples(TEXT, LOGPROBS), max_size=4))]
     num_calls = draw(st.integers(0, 3))
     for index in range(num_calls):
         events.append(ToolCallBegin(index=index, id=f"f:{index}", name=draw(TEXT)))

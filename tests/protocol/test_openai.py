@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from gossamer.protocol.events import ContentDelta, Finish, ReasoningDelta, ToolCallBegin, Usage
+from gossamer.protocol.events import (
+    ContentDelta,
+    Finish,
+    ReasoningDelta,
+    TokenLogprob,
+    ToolCallBegin,
+    Usage,
+)
 from gossamer.protocol.openai import ChunkWriter, Envelope, ResponseWriter, accumulate
 from protocol.strategies import answers
 
@@ -64,6 +71,26 @@ def test_usage_names_cached_tokens_twice_and_reasoning_once():
         "prompt_tokens_details": {"cached_tokens": 4},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
+
+
+def test_logprobs_are_the_official_entries():
+    other = TokenLogprob(text="<|close|>", raw=None, logprob=-2.0)
+    half = TokenLogprob(text="�", raw=b"\xc3", logprob=-0.5, top=(other,))
+    rest = TokenLogprob(text="�", raw=b"\xa4", logprob=0.0)
+    events = [ContentDelta("ä", (half, rest)), ContentDelta("x"), Finish("stop")]
+    content = [
+        {
+            "token": "�",
+            "logprob": -0.5,
+            "bytes": [0xC3],
+            "top_logprobs": [{"token": "<|close|>", "logprob": -2.0, "bytes": None}],
+        },
+        {"token": "�", "logprob": 0.0, "bytes": [0xA4], "top_logprobs": []},
+    ]
+    assert response_of(events)["choices"][0]["logprobs"] == {"content": content, "refusal": None}
+    streamed = [c["choices"][0]["logprobs"] for c in chunks_of(events)]
+    # The role, both pieces of content, and the end.
+    assert streamed == [None, {"content": content, "refusal": None}, None, None]
 
 
 def test_content_beside_calls_is_null_when_empty_and_reasoning_is_always_there():

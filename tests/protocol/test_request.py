@@ -60,6 +60,28 @@ def test_max_completion_tokens_wins():
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.01}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"min_p": 1.01}, "min_p"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": False}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"٣": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 1, "01": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 11: 1}}, "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+        ({"logit_bias": {"5": 100.5}}, "logit_bias.5"),
+        ({"logit_bias": {"5": True}}, "logit_bias.5"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"logprobs": False, "top_logprobs": 1}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 6, "max_completion_tokens": 5}, "min_tokens"),
+        ({"ignore_eos": "yes"}, "ignore_eos"),
         ({"seed": 2**63}, "seed"),
         ({"seed": 1.0}, "seed"),
         ({"stop": ["a"] * 6}, "stop"),
@@ -86,6 +108,36 @@ def test_bad_values_are_named(extra, param):
     }
 
 
+def test_sampling_fields():
+    plain = parse(BASE)
+    assert (plain.top_k, plain.min_p, plain.repetition_penalty, plain.logprobs) == (None, 0.0, 1.0, None)
+    assert (plain.presence_penalty, plain.frequency_penalty, plain.logit_bias) == (0.0, 0.0, {})
+    assert (plain.min_tokens, plain.ignore_eos) == (0, False)
+    sent = {"min_p": 0.1, "presence_penalty": -2, "frequency_penalty": 2, "repetition_penalty": 1.1}
+    sent |= {"min_tokens": 5, "ignore_eos": True, "top_k": 40}
+    request = parse({**BASE, **sent, "max_tokens": 5, "logit_bias": {"7": -100, "12": 0.5}})
+    assert {name: getattr(request, name) for name in sent} == sent
+    assert request.logit_bias == {7: -100.0, 12: 0.5}
+
+
+@pytest.mark.parametrize("every", [0, -1])
+def test_top_k_says_all_the_way_other_engines_do(every):
+    assert parse({**BASE, "top_k": every}).top_k is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "count"),
+    [
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+        ({"logprobs": False}, None),
+        ({"top_logprobs": 0}, None),
+    ],
+)
+def test_logprobs_and_their_alternatives_are_one_number(sent, count):
+    assert parse({**BASE, **sent}).logprobs == count
+
+
 def test_stop_is_one_string_or_several():
     assert parse({**BASE, "stop": "a"}).stop == ("a",)
     assert parse({**BASE, "stop": ["a", "b", "a"]}).stop == ("a", "b")
@@ -110,7 +162,18 @@ def test_any_bytes_decode_or_are_refused(body):
 @given(
     JSON,
     st.sampled_from(
-        ["messages", "tools", "stop", "response_format", "tool_choice", "stream_options", "model"]
+        [
+            "messages",
+            "tools",
+            "stop",
+            "response_format",
+            "tool_choice",
+            "stream_options",
+            "model",
+            "logit_bias",
+            "logprobs",
+            "top_k",
+        ]
     ),
 )
 def test_any_json_is_parsed_or_refused(tree, field):
@@ -212,6 +275,8 @@ HUGE = "x" * 100_000
         {**BASE, "messages": [{**USER, "role": HUGE}]},
         {**BASE, "stream": True, "stream_options": {HUGE: 1}},
         {**BASE, "stop": HUGE},
+        {**BASE, "logit_bias": {HUGE: 1}},
+        {**BASE, "logit_bias": {"1": HUGE}},
         {**BASE, "tool_choice": HUGE},
         {**BASE, "response_format": {"type": HUGE}},
         {**BASE, "tools": [{"type": "function", "function": {"name": HUGE}}]},

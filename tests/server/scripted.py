@@ -8,7 +8,11 @@ from gossamer.text.tokenizer import Tokenizer
 
 
 class ScriptedEngine:
-    """Ends with ``stop`` at a stop token, with ``length`` when the script or the limit runs out."""
+    """Ends with ``stop`` at a stop token, with ``length`` when the script or the limit runs out.
+
+    The log-probability of the token at index i is -(i + 1); the alternatives count on from its id, each
+    one less likely by 1.
+    """
 
     max_context = 4096
 
@@ -25,10 +29,14 @@ class ScriptedEngine:
         limit = min(len(self._script), params.max_tokens or len(self._script))
         try:
             for index, token in enumerate(self._script[:limit]):
-                stop = token in params.stop_token_ids
+                stop = token in params.stop_token_ids and not params.ignore_eos
                 reason = "stop" if stop else "length" if index + 1 == limit and self._error is None else None
                 self.num_spoken += 1
-                yield TokenEvent(token_id=token, index=index, finish_reason=reason)
+                logprob = None if params.logprobs is None else -1.0 - index
+                top = tuple((token + i, -1.0 - index - i) for i in range(params.logprobs or 0))
+                yield TokenEvent(
+                    token_id=token, index=index, finish_reason=reason, logprob=logprob, top_logprobs=top
+                )
                 if reason:
                     return
             if self._error is not None:

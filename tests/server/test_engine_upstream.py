@@ -120,6 +120,29 @@ def test_sampling_follows_the_request():
     tree = body(max_tokens=7, temperature=0.5, top_p=0.8, seed=9)
     params = answer(THINK + "x" + END, tree)[2].params
     assert (params.max_tokens, params.temperature, params.top_p, params.seed) == (7, 0.5, 0.8, 9)
+    sent = {"top_k": 40, "min_p": 0.1, "presence_penalty": 0.2, "frequency_penalty": 0.3}
+    sent |= {"repetition_penalty": 1.1, "min_tokens": 3, "ignore_eos": True}
+    tree = body(**sent, logit_bias={"70": 2}, logprobs=True, top_logprobs=4)
+    params = answer(THINK + "x" + END, tree)[2].params
+    assert {name: getattr(params, name) for name in sent} == sent
+    assert (params.logit_bias, params.logprobs) == ({70: 2.0}, 4)
+
+
+def test_a_closed_message_does_not_end_what_asks_for_tokens():
+    said = THINK + "Hello" + END + "noise" * 4
+    num_closed = len(speech(TOKENIZER, THINK + "Hello" + END))
+    assert choice_of(said)[2]["completion_tokens"] == num_closed - 1
+    for tree, expected in (
+        (body(ignore_eos=True), num_closed + 20),
+        (body(ignore_eos=True, max_tokens=num_closed + 3), num_closed + 3),
+        (body(min_tokens=num_closed + 7, ignore_eos=True), num_closed + 20),
+    ):
+        message, finish, usage = choice_of(said, tree)
+        assert (message["content"], finish) == ("Hello", "stop")
+        assert usage["completion_tokens"] == expected
+    # The scripted engine has no stop token to mask here: the message is closed, and the count goes on.
+    said = THINK + "Hello{close}response{sep}{close}message{sep}" + "noise" * 4
+    assert choice_of(said, body(min_tokens=num_closed + 7))[2]["completion_tokens"] == num_closed + 7
 
 
 def test_only_ids_with_a_place_in_an_answer_can_be_sampled():
@@ -170,11 +193,15 @@ def test_an_engine_that_breaks_midway():
     assert (caught.value.status, caught.value.code) == (500, "engine_error")
 
 
-def test_an_engine_that_closes_midway():
+@pytest.mark.parametrize(
+    ("reason", "status", "code"),
+    [("cancelled", 503, "server_shutdown"), ("deadline", 504, "deadline_exceeded")],
+)
+def test_an_engine_that_cuts_an_answer_off(reason, status, code):
     class Closing(ScriptedEngine):
         async def submit(self, token_ids, params):
             yield TokenEvent(token_id=104, index=0)
-            yield TokenEvent(token_id=None, index=1, finish_reason="cancelled")
+            yield TokenEvent(token_id=None, index=1, finish_reason=reason)
 
     upstream = EngineUpstream(engine=Closing([]), tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
 
@@ -183,7 +210,7 @@ def test_an_engine_that_closes_midway():
 
     with pytest.raises(ApiError) as caught:
         asyncio.run(collect())
-    assert caught.value.code == "server_shutdown"
+    assert (caught.value.status, caught.value.code) == (status, code)
 
 
 def test_images_are_refused_by_place():

@@ -153,7 +153,7 @@ class Sampler:
 
     def _uniform(self) -> float:
         """The number in [0, 1) of this seed and step: a counter-based stream, so that no draw is skipped."""
-        raw = int(np.random.Philox(key=self._key, counter=self._step).random_raw())
+        raw = np.random.Philox(key=self._key, counter=self._step).random_raw()
         return (raw >> 11) * 2.0**-53
 
     def _remember(self, token_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP front: ``POST /v1/chat/completions``, ``GET /v1/models``, ``GET /healthz``.
+"""The HTTP front: ``POST /v1/chat/completions``, ``GET /v1/models``, ``GET /healthz``, and pages of others.
 
 Torch-free, and without a thought about tokens: `protocol` reads and writes, an `Upstream` answers.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -28,6 +29,19 @@ from gossamer.protocol.errors import ApiError, RequestError, unknown_model
 from gossamer.protocol.request import Passback, decode_json, parse
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A text that is written anew for each ``GET``, in a thread of its own: it may take a while."""
+
+    content_type: str
+    write: Callable[[], str]
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """Write it."""
+        text = await run_in_threadpool(self.write)
+        return Response(text.encode(), headers={"content-type": self.content_type})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +153,7 @@ def create_app(
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
     passback: Passback = "require",
+    pages: Mapping[str, Page] | None = None,
     on_close: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> Starlette:
     """The ASGI application.
@@ -147,6 +162,7 @@ def create_app(
         upstreams: Who answers for which model id.
         max_body_bytes: Larger bodies are refused with 413.
         passback: See `gossamer.protocol.request.parse`.
+        pages: More paths to ``GET``, such as ``/metrics``.
         on_close: Awaited once when the server has stopped.
 
     Returns:
@@ -168,6 +184,7 @@ def create_app(
             _route("/v1/models", front.models, "GET"),
             _route("/v1/models/{name:path}", front.model, "GET"),
             _route("/healthz", front.healthz, "GET"),
+            *(_route(path, page.answer, "GET") for path, page in (pages or {}).items()),
         ],
         exception_handlers={HTTPException: _http_error},
         lifespan=lifespan,

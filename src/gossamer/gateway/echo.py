@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.gateway.upstream import Context
+from gossamer.protocol.errors import RequestError
 from gossamer.protocol.events import (
     ContentDelta,
     Event,
@@ -45,6 +46,12 @@ class EchoUpstream:
 
     async def send(self, request: Request, context: Context) -> AsyncIterator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
+        if request.logprobs is not None:
+            raise RequestError(
+                "logprobs: an echo has no log-probabilities; leave logprobs out",
+                param="logprobs",
+                code="unsupported_value",
+            )
         pieces, finish = _answer(request)
         limit = len(pieces) if request.max_tokens is None else request.max_tokens
         for event in pieces[:limit]:

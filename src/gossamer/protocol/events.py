@@ -19,11 +19,32 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True)
-class ContentDelta:
-    """More of the visible answer."""
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprob:
+    """A token, and the natural logarithm of the probability that the model gave it.
+
+    Attributes:
+        text: The token; where it holds a piece of a character, U+FFFD stands for that.
+        raw: Its bytes; None for a control token, which has a name only.
+        logprob: Finite, at most 0.
+        top: The likeliest tokens at its place, likeliest first; theirs is empty.
+    """
 
     text: str
+    raw: bytes | None
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class ContentDelta:
+    """More of the visible answer.
+
+    ``logprobs`` holds the tokens whose text begins in this delta, if they were asked for.
+    """
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

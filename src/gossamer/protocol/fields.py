@@ -44,10 +44,6 @@ def _refused(name: str, note: str) -> Field:
     return Field(name=name, treatment="refused", note=note)
 
 
-def _is_zero(value: Any) -> bool:
-    return not isinstance(value, bool) and value == 0
-
-
 TABLE: tuple[Field, ...] = (
     _used("model", "a served model id"),
     _used("messages", "see Messages"),
@@ -66,6 +62,16 @@ TABLE: tuple[Field, ...] = (
     _used("max_tokens", "older name; `max_completion_tokens` wins when both are given"),
     _used("temperature", "0 to 2, default 1; 0 always takes the likeliest token"),
     _used("top_p", "above 0, at most 1, default 0.95"),
+    _used("top_k", "only the k likeliest tokens; 0 or -1, the default: all"),
+    _used("min_p", "0 to 1, default 0; only tokens at least this many times as likely as the likeliest"),
+    _used("presence_penalty", "-2 to 2, default 0; for tokens generated before"),
+    _used("frequency_penalty", "-2 to 2, default 0; for each time a token was generated before"),
+    _used("repetition_penalty", "0.01 to 100, default 1; for tokens in the prompt or generated before"),
+    _used("logit_bias", "token id to a number from -100 to 100, at most 1024 ids"),
+    _used("logprobs", "`true` returns log-probabilities; see Log-probabilities"),
+    _used("top_logprobs", "0 to 20 alternatives per token; needs `logprobs`"),
+    _used("min_tokens", "the answer's end is not sampled before that many tokens; default 0"),
+    _used("ignore_eos", "`true`: the answer's end is never sampled, tokens are counted up to the limit"),
     _used("seed", "same seed, same request: same answer"),
     _used("stop", "a string or up to 5, each 1 to 32 bytes; matched in `content` only"),
     _used("stream", "server-sent events"),
@@ -76,11 +82,6 @@ TABLE: tuple[Field, ...] = (
     _kept("prompt_cache_key", "no effect"),
     _kept("prompt_cache_options", "no effect"),
     _only("n", "1: one answer per request", lambda v: v == 1 and not isinstance(v, bool)),
-    _only("presence_penalty", "0: there are no penalties", _is_zero),
-    _only("frequency_penalty", "0: there are no penalties", _is_zero),
-    _only("logit_bias", "empty: biases are not applied", lambda v: v == {}),
-    _only("logprobs", "`false`: log-probabilities are not returned", lambda v: v is False),
-    _only("top_logprobs", "0: log-probabilities are not returned", _is_zero),
     _only("modalities", '`["text"]`', lambda v: v == ["text"]),
     _only("store", "`false`: nothing is stored", lambda v: v is False),
     _only("service_tier", "`auto` or `default`", lambda v: v in ("auto", "default")),
@@ -93,9 +94,6 @@ TABLE: tuple[Field, ...] = (
     _refused("prediction", "not supported"),
     _refused("web_search_options", "not supported; offer a tool"),
     _refused("verbosity", "not supported; say it in a message"),
-    _refused("top_k", "not supported; use `top_p`"),
-    _refused("min_p", "not supported; use `top_p`"),
-    _refused("repetition_penalty", "there are no penalties"),
 )
 
 EFFORTS: dict[str, str] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from gossamer.protocol.events import (
     Event,
     Finish,
     ReasoningDelta,
+    TokenLogprob,
     ToolCallArguments,
     ToolCallBegin,
     ToolCallEnd,
@@ -39,6 +40,19 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
+def logprobs_body(tokens: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    """The ``logprobs`` object of a choice; null where no token has any."""
+    if not tokens:
+        return None
+    content = [{**_token(t), "top_logprobs": [_token(other) for other in t.top]} for t in tokens]
+    return {"content": content, "refusal": None}
+
+
+def _token(token: TokenLogprob) -> dict[str, Any]:
+    raw = None if token.raw is None else list(token.raw)
+    return {"token": token.text, "logprob": token.logprob, "bytes": raw}
+
+
 class ChunkWriter:
     """Turns the events of one answer into ``chat.completion.chunk`` objects, in order."""
 
@@ -59,7 +73,10 @@ class ChunkWriter:
                 chunks.append({**self._head(), "choices": [], "usage": usage_body(self._usage)})
             return chunks
         delta = _delta(event)
-        return [] if delta is None else [*self._role(), self._chunk(delta, None)]
+        if delta is None:
+            return []
+        logprobs = logprobs_body(event.logprobs) if isinstance(event, ContentDelta) else None
+        return [*self._role(), self._chunk(delta, None, logprobs)]
 
     def _role(self) -> list[dict[str, Any]]:
         if self._begun:
@@ -71,9 +88,11 @@ class ChunkWriter:
         e = self._envelope
         return {"id": e.id, "object": "chat.completion.chunk", "created": e.created, "model": e.model}
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None, logprobs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         chunk = self._head()
-        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
+        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": logprobs}]
         if self._include_usage:
             chunk["usage"] = None
         return chunk
@@ -103,6 +122,7 @@ class ResponseWriter:
         self._envelope = envelope
         self._reasoning: list[str] = []
         self._content: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._usage: Usage | None = None
         self._finish: str | None = None
@@ -114,6 +134,7 @@ class ResponseWriter:
                 self._reasoning.append(event.text)
             case ContentDelta():
                 self._content.append(event.text)
+                self._logprobs += event.logprobs
             case ToolCallBegin():
                 function = {"name": event.name, "arguments": ""}
                 self._calls[event.index] = {"id": event.id, "type": "function", "function": function}
@@ -139,6 +160,7 @@ class ResponseWriter:
             calls=[self._calls[index] for index in sorted(self._calls)],
             finish=self._finish,
             usage=None if self._usage is None else usage_body(self._usage),
+            logprobs=logprobs_body(self._logprobs),
         )
 
 
@@ -150,6 +172,7 @@ def _response(
     calls: list[dict[str, Any]],
     finish: str,
     usage: dict[str, Any] | None,
+    logprobs: dict[str, Any] | None,
 ) -> dict[str, Any]:
     # An empty reasoning is written too: the client has to send back exactly what it got.
     message: dict[str, Any] = {
@@ -164,7 +187,7 @@ def _response(
         "object": "chat.completion",
         "created": envelope.created,
         "model": envelope.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": logprobs}],
     }
     if usage is not None:
         body["usage"] = usage
@@ -180,12 +203,13 @@ def accumulate(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
     envelope: Envelope | None = None
     text: dict[str, list[str]] = {"reasoning_content": [], "content": []}
     calls: dict[int, dict[str, Any]] = {}
-    finish, usage = None, None
+    finish, usage, logprobs = None, None, None
     for chunk in chunks:
         envelope = envelope or Envelope(id=chunk["id"], model=chunk["model"], created=chunk["created"])
         usage = chunk.get("usage") or usage
         for choice in chunk["choices"]:
             finish = choice["finish_reason"] or finish
+            logprobs = _joined(logprobs, choice.get("logprobs"))
             for key, pieces in text.items():
                 pieces.append(choice["delta"].get(key) or "")
             for fragment in choice["delta"].get("tool_calls") or []:
@@ -199,7 +223,14 @@ def accumulate(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
         calls=[calls[index] for index in sorted(calls)],
         finish=finish,
         usage=usage,
+        logprobs=logprobs,
     )
+
+
+def _joined(before: dict[str, Any] | None, more: dict[str, Any] | None) -> dict[str, Any] | None:
+    if before is None or more is None:
+        return before or more
+    return {**before, "content": before["content"] + more["content"]}
 
 
 def _add_fragment(calls: dict[int, dict[str, Any]], fragment: dict[str, Any]) -> None:

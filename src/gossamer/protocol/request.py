@@ -17,6 +17,8 @@ from gossamer.protocol.tools import parse_response_format, parse_tool_choice, pa
 
 MAX_STOPS = 5
 MAX_STOP_BYTES = 32
+MAX_BIASES = 1024
+MAX_TOP_LOGPROBS = 20
 MAX_NAMED = 10
 """Most ids that one error message lists."""
 Passback = Literal["require", "allow"]
@@ -33,7 +35,8 @@ class Request:
     """What a client asked for, validated; defaults are the family's.
 
     ``reasoning_effort`` is the trained effort (low, high, max) that the sent value runs as.
-    ``extra`` carries the fields that are kept without effect.
+    ``top_k`` None is all; ``logprobs`` is the number of alternatives per token, None for no
+    log-probabilities at all.  ``extra`` carries the fields that are kept without effect.
     """
 
     model: str
@@ -44,8 +47,17 @@ class Request:
     response_format: Mapping[str, Any] | None = None
     reasoning_effort: str = "max"
     max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
     temperature: float = 1.0
     top_p: float = 0.95
+    top_k: int | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stream: bool = False
@@ -96,6 +108,7 @@ def parse(tree: Any, *, passback: Passback = "require") -> Request:
     messages = _messages(tree.get("messages"), names)
     if passback == "require":
         _check_passback(messages)
+    top_k = _integer(tree, "top_k", -1, 2**31)
     limit = "max_completion_tokens" if tree.get("max_completion_tokens") is not None else "max_tokens"
     return Request(
         model=model,
@@ -106,8 +119,18 @@ def parse(tree: Any, *, passback: Passback = "require") -> Request:
         response_format=parse_response_format(tree.get("response_format")),
         reasoning_effort=effort(tree.get("reasoning_effort")),
         max_tokens=_integer(tree, limit, 1, 2**31),
+        min_tokens=_min_tokens(tree, limit),
+        ignore_eos=_boolean(tree, "ignore_eos", False),
         temperature=_number(tree, "temperature", 0.0, 2.0, 1.0),
         top_p=_top_p(tree),
+        # Other engines write "all" as 0 (llama.cpp) or as -1 (vLLM).
+        top_k=top_k if top_k is not None and top_k > 0 else None,
+        min_p=_number(tree, "min_p", 0.0, 1.0, 0.0),
+        presence_penalty=_number(tree, "presence_penalty", -2.0, 2.0, 0.0),
+        frequency_penalty=_number(tree, "frequency_penalty", -2.0, 2.0, 0.0),
+        repetition_penalty=_number(tree, "repetition_penalty", 0.01, 100.0, 1.0),
+        logit_bias=_logit_bias(tree.get("logit_bias")),
+        logprobs=_logprobs(tree),
         seed=_integer(tree, "seed", -(2**63), 2**63 - 1),
         stop=_stop(tree.get("stop")),
         stream=_boolean(tree, "stream", False),
@@ -187,6 +210,41 @@ def _stop(tree: Any) -> tuple[str, ...]:
         if not 1 <= len(text.encode()) <= MAX_STOP_BYTES:
             raise invalid("stop", f"{text!r:.80} must be 1 to {MAX_STOP_BYTES} bytes long")
     return tuple(dict.fromkeys(stops))
+
+
+def _min_tokens(tree: dict[str, Any], limit: str) -> int:
+    wanted = _integer(tree, "min_tokens", 0, 2**31) or 0
+    most = _integer(tree, limit, 1, 2**31)
+    if most is not None and wanted > most:
+        raise invalid("min_tokens", f"must be at most {limit}, got {wanted} and {most}")
+    return wanted
+
+
+def _logit_bias(tree: Any) -> dict[int, float]:
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise invalid("logit_bias", "must be an object that maps token ids to numbers")
+    if len(tree) > MAX_BIASES:
+        raise invalid("logit_bias", f"holds {len(tree)} ids; at most {MAX_BIASES}")
+    biases: dict[int, float] = {}
+    for key, value in tree.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
+            raise invalid("logit_bias", f"holds the key {key!r:.80}; keys are token ids, such as '42'")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -100 <= value <= 100:
+            raise invalid(f"logit_bias.{key}", f"must be a number from -100 to 100, got {value!r:.80}")
+        if int(key) in biases:
+            raise invalid("logit_bias", f"names token id {int(key)} twice")
+        biases[int(key)] = float(value)
+    return biases
+
+
+def _logprobs(tree: dict[str, Any]) -> int | None:
+    wanted = _boolean(tree, "logprobs", False)
+    count = _integer(tree, "top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if count and not wanted:
+        raise invalid("top_logprobs", "needs logprobs=true")
+    return (count or 0) if wanted else None
 
 
 def _include_usage(tree: dict[str, Any]) -> bool:

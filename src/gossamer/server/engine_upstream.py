@@ -29,6 +29,7 @@ from gossamer.protocol.events import (
     Usage,
 )
 from gossamer.protocol.request import Request
+from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
 from gossamer.text.chat import Rendered, render
 from gossamer.text.errors import ChatFormatError
@@ -98,8 +99,17 @@ class EngineUpstream:
         banned.update(range(self.tokenizer.vocab_size, self.vocab_size))
         return SamplingParams(
             max_tokens=request.max_tokens,
+            min_tokens=request.min_tokens,
+            ignore_eos=request.ignore_eos,
             temperature=request.temperature,
+            top_k=request.top_k,
             top_p=request.top_p,
+            min_p=request.min_p,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            repetition_penalty=request.repetition_penalty,
+            logit_bias=request.logit_bias,
+            logprobs=request.logprobs,
             seed=request.seed,
             stop_token_ids=stop,
             logit_mask=BanTokens(frozenset(banned)),
@@ -117,7 +127,7 @@ class EngineUpstream:
             start=rendered.start,
             id_factory=lambda name, index: f"{name}:{earlier + index}",
         )
-        reader = _Reader(request)
+        reader = _Reader(request, self.tokenizer)
         counter = _Counter(thinking=rendered.start == "think", close=self.tokenizer.special("<|close|>"))
         stopped = False
         assert isinstance(tokens, AsyncGenerator)
@@ -126,9 +136,13 @@ class EngineUpstream:
                 counter.count(token)
                 assert token.token_id is not None
                 stopped = token.finish_reason == "stop"
-                for event in reader.read(parser.feed([token.token_id])):
+                was_content = parser.in_content
+                deltas = parser.feed([token.token_id])
+                if was_content or any(delta.kind == "content" for delta in deltas):
+                    reader.note(token)
+                for event in reader.read(deltas):
                     yield event
-                if reader.finish is not None or parser.ended:
+                if reader.finish is not None or (parser.ended and counter.is_enough(request)):
                     break
         if reader.finish is None:
             for event in reader.read(parser.finish(stopped=stopped), last=True):
@@ -144,10 +158,21 @@ class EngineUpstream:
 class _Reader:
     """Deltas to events, ended early by a stop string or after the one call that was allowed."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: Request, tokenizer: Tokenizer):
         self._one_call = not request.parallel_tool_calls
         self._scanner = StopScanner(request.stop)
+        self._logprobs = None if request.logprobs is None else ContentLogprobs(tokenizer)
+        self._is_control = tokenizer.is_special
+        self._num_said = 0
+        self._num_shown = 0
         self.finish: FinishReason | None = None
+
+    def note(self, token: TokenEvent) -> None:
+        """Take a token of the content; before its own text is read."""
+        assert token.token_id is not None
+        # A control token ends a character that was cut short, but says nothing itself.
+        if self._logprobs is not None and not self._is_control(token.token_id):
+            self._logprobs.add(token, begins_at=self._num_said)
 
     def read(self, deltas: Iterable[Delta], *, last: bool = False) -> Iterator[Event]:
         for delta in deltas:
@@ -159,8 +184,9 @@ class _Reader:
 
     def _event(self, delta: Delta) -> Iterator[Event]:
         if delta.kind == "content":
+            self._num_said += len(delta.text)
             if text := self._scanner.feed(delta.text):
-                yield ContentDelta(text)
+                yield self._shown(text)
             if self._scanner.hit:
                 self.finish = "stop"
             return
@@ -179,7 +205,11 @@ class _Reader:
 
     def _held_content(self) -> Iterator[Event]:
         if text := self._scanner.flush():
-            yield ContentDelta(text)
+            yield self._shown(text)
+
+    def _shown(self, text: str) -> ContentDelta:
+        self._num_shown += len(text)
+        return ContentDelta(text, () if self._logprobs is None else self._logprobs.take(self._num_shown))
 
 
 class _Counter:
@@ -196,6 +226,10 @@ class _Counter:
         self._thinking = self._thinking and token.finish_reason != "stop" and token.token_id != self._close
         self.num_reasoning += self._thinking
 
+    def is_enough(self, request: Request) -> bool:
+        """Whether a closed message ends the work: some requests ask for tokens, not for an answer."""
+        return not request.ignore_eos and self.num_tokens >= request.min_tokens
+
 
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
     try:
@@ -203,6 +237,13 @@ async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[To
             if token.finish_reason == "deadline":
                 raise ApiError("the request's time ran out", status=504, code="deadline_exceeded")
             if token.token_id is None:
+                if token.finish_reason == "deadline":
+                    raise ApiError(
+                        "the answer was not finished in the time that it was given; ask again with a lower "
+                        "max_completion_tokens or when the server is less busy",
+                        status=504,
+                        code="deadline_exceeded",
+                    )
                 raise ApiError("the server is shutting down", status=503, code="server_shutdown")
             yield token
     except EngineError as error:

@@ -103,6 +103,11 @@ class ChatParser:
         return self._place == "done"
 
     @property
+    def in_content(self) -> bool:
+        """Whether ordinary text that comes next is part of the visible answer."""
+        return self._place == "response" and self._marker is None
+
+    @property
     def num_calls(self) -> int:
         """How many calls have begun."""
         return self._num_calls
