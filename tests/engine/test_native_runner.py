@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 import pytest
-from tests.model.small import FAMILIES
 
 from gossamer.config import presets
 from gossamer.engine import native_runner
@@ -14,6 +13,7 @@ from gossamer.engine.runner import Segment
 from gossamer.kernels import backend
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.random_weights import random_weights
+from model.small import FAMILIES
 
 MEMORY = 1_500_000
 

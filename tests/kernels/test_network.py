@@ -7,8 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model.small import FAMILIES, debug, lively, tokens
-from tests.numerics import assert_close
 
 from gossamer.checkpoint import CheckpointReader, CheckpointWriter
 from gossamer.kernels import backend
@@ -16,6 +14,8 @@ from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 from gossamer.model.state_dict_adapter import load_checkpoint, to_checkpoint
 from gossamer.model.transformer import Transformer
+from model.small import FAMILIES, debug, lively, tokens
+from numerics import assert_close
 
 BLOCK = 8
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.model.small import FAMILIES, debug
 
 from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.random_weights import random_weights
+from model.small import FAMILIES, debug
 
 SEED = 11
 

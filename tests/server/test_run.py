@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -104,6 +105,11 @@ def test_the_command_serves_until_a_signal(number):
         assert "WARNING: model 'debug' has random weights" in process.said
         done = sample("--url", process.url, "--server-pid", str(process.pid), "--max-tokens", "20")
         assert done.returncode == 0, done.stderr
+        page = httpx.get(f"{process.url}/metrics").text
+        assert (
+            'gossamer:request_success_total{finished_reason="length",model_name="org/x"} 1'
+            in page.replace(", ", ",")
+        )
         with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as sdk:
             ask = {**ASK, "model": "org/x", "max_tokens": 3000}
             seen = iter(sdk.chat.completions.create(**ask, stream=True))

@@ -37,6 +37,7 @@ class Loaded:
     name: str
     config: ModelConfig
     tokenizer: Tokenizer
+    runner: NativeRunner
     engine: BatchedEngine
     upstream: EngineUpstream
 
@@ -164,4 +165,6 @@ def _assemble(name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int |
         )
     engine = BatchedEngine(runner, EngineSettings(seed=seed))
     upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
-    return Loaded(name=name, config=config, tokenizer=tokenizer, engine=engine, upstream=upstream)
+    return Loaded(
+        name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from gossamer.gateway import process
 from gossamer.gateway.app import create_app
 from gossamer.protocol.request import Passback
+from gossamer.server.metrics import PATH as METRICS_PATH
+from gossamer.server.metrics import ServingMetrics
 
 
 def serve(
@@ -40,7 +42,15 @@ def serve(
             model, seed=seed, resources=resources, warn=lambda text: process.say(f"WARNING: {text}")
         )
         name = served_model_name or loaded.name
-        app = create_app({name: loaded.upstream}, passback=passback, on_close=[loaded.engine.close])
+        metrics = ServingMetrics(
+            model_name=name, engine=loaded.engine, expert_loads=loaded.runner.expert_loads
+        )
+        app = create_app(
+            {name: loaded.upstream},
+            passback=passback,
+            on_close=[loaded.engine.close],
+            pages={METRICS_PATH: metrics.page()},
+        )
         ready = f"serving {name} at {process.address(sock)} (Ctrl-C stops)"
         process.run(app, sock, on_ready=lambda: process.say(ready))
     process.say("stopped")
