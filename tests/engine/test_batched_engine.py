@@ -435,10 +435,14 @@ def test_an_idle_engine_waits_without_stepping():
         obey = engine._obey
         engine._obey = lambda: obeyed.append(None) or obey()
         await asyncio.sleep(0.05)
-        # The worker sits in the call of _obey that it was in before.
-        assert (steps, obeyed) == ([], [])
+        # The worker sits in the call of _obey that it was in before, or in the one it was about to make.
+        assert steps == []
+        assert len(obeyed) <= 1
+        before = len(obeyed)
         assert await collect(engine, [2], greedy(1)) == reference([2], greedy(1))
-        assert (len(steps), len(obeyed)) == (1, 1)
+        assert len(steps) == 1
+        # One call returned to take the step, and the next one may have begun.
+        assert len(obeyed) - before in (0, 1, 2)
         await closed(engine)
 
     run(scenario)
