@@ -70,10 +70,10 @@ def ridge(x: Tensor, y: Tensor, share: float = RIDGE) -> Tensor:
 
 
 def token_codes(x: Tensor, ids: Tensor, size: int) -> Tensor:
-    """[N, size]: codes of the tokens `ids` [N] that can be read best from x [N, D], the same wherever a token is.
+    """[N, size]: codes of the tokens `ids` [N] that can be read best from x [N, D]; one token has one code.
 
-    The directions in which tokens differ most, beside how much x differs for one token (linear discriminants),
-    at equal strength and turned at random.
+    The directions in which tokens differ most, beside how much x differs for one token (linear
+    discriminants), at equal strength and turned at random.
     """
     x = x.double()
     num_types = int(ids.max()) + 1

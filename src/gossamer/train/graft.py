@@ -10,8 +10,10 @@ layers did nothing (docs/log.md).  Here both halves are put in, fitted to the ac
 3. In every attention layer one head starts with keys that are these codes, queries that are the codes which
    the next token would find, and values that are codes of the token itself, turned towards its output row.
 
-Nothing is tied or frozen: all of it is trained from the first step on.  Shape legend: B rows, T tokens, D hidden
-width, K width of the first code, C candidates of a residual mix, V vocabulary.
+Nothing is tied or frozen: all of it is trained from the first step on.
+
+Shape legend: B rows, T tokens, D hidden width, K width of the first code, C candidates of a residual mix,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from gossamer.model.gated_dsa import GatedMLA
 from gossamer.model.kda import KimiDeltaAttention
 from gossamer.model.layers import RMSNorm
 from gossamer.model.transformer import DecoderLayer, Transformer
+from gossamer.train.errors import TrainError
 from gossamer.train.fitting import candidates, normed, ridge, token_codes
 
 SHIFT_LAYER = 1
@@ -65,8 +68,8 @@ def graft(model: Transformer, ids: Tensor) -> None:
         model: trained, with KDA layers before its attention layers and attention residuals.
         ids: [B, T] of the kinds of rows that it shall learn from.
     """
-    size = model.config.kda.head_dim
     attention = [i for i, layer in enumerate(_layers(model)) if isinstance(layer.self_attn, GatedMLA)]
+    size = code_width(model)
     room = quiet_directions(model, ids, size + size // 2)
     clear(model, room)
     level_mix(model, attention[0], ids)
@@ -75,6 +78,29 @@ def graft(model: Transformer, ids: Tensor) -> None:
     for layer in attention:
         level_mix(model, layer, ids)
         induction_head(model, layer, ids, codes, out)
+
+
+def code_width(model: Transformer) -> int:
+    """K: as wide as heads and latents allow.
+
+    Raises:
+        TrainError: the model lacks a part that the grafted ones need.
+    """
+    config, layers = model.config, list(_layers(model))
+    mla = config.mla
+    if (
+        not config.attn_res_block_size
+        or config.kda.gate_lower_bound is None
+        or not config.kda.full_rank_gate
+        or mla.q_lora_rank is None
+        or any(isinstance(layer.self_attn, GatedMLA) for layer in layers[: SHIFT_LAYER + 1])
+    ):
+        raise TrainError(
+            "only a model with attention residuals, bounded KDA gates in its first layers and query latents "
+            "can be grafted; train without --graft"
+        )
+    widths = (config.kda.head_dim, mla.qk_nope_head_dim, mla.v_head_dim, 2 * mla.qk_rope_head_dim)
+    return min(*widths, mla.kv_lora_rank // 2, 2 * mla.q_lora_rank // 3)
 
 
 def quiet_directions(model: Transformer, ids: Tensor, count: int) -> Tensor:
@@ -132,7 +158,7 @@ def shift_heads(model: Transformer, reader: int, ids: Tensor, room: Tensor) -> C
     assert isinstance(target, DecoderLayer)
     kda = layer.self_attn
     assert isinstance(kda, KimiDeltaAttention)
-    size, heads = kda.config.head_dim, kda.config.num_heads
+    size, width, heads = code_width(model), kda.config.head_dim, kda.config.num_heads
     x, later = (y.flatten(0, 1) for y in normed(model, ids, [layer.input_layernorm, target.input_layernorm]))
     value = ridge(x, token_codes(later, ids.flatten(), size))
     value = value / (x @ value.T).square().mean().sqrt()
@@ -141,12 +167,11 @@ def shift_heads(model: Transformer, reader: int, ids: Tensor, room: Tensor) -> C
     _shift_head(kda, heads - 1, value, 1)
     _shift_head(kda, heads - 2, value[:half], 2)
     (written,) = normed(model, ids, [kda.o_proj])
-    last = written[..., (heads - 1) * size :]
-    before = written[..., (heads - 2) * size :][..., :half]
-    last, before = last.clone(), before.clone()
+    last = written[..., (heads - 1) * width :][..., :size].clone()
+    before = written[..., (heads - 2) * width :][..., :half].clone()
     for code, head, own in ((last, heads - 1, room[:, :size]), (before, heads - 2, room[:, size:])):
         unit = code.square().mean().sqrt()
-        kda.o_proj.weight[:, head * size : head * size + own.shape[1]] = own * level / unit
+        kda.o_proj.weight[:, head * width : head * width + own.shape[1]] = own * level / unit
         code.div_(unit)
     return Codes(last=last, before=before)
 

@@ -35,8 +35,8 @@ LEFT_OUT = (
     "{k} was not given", "no value for {k}", "where is {k}?", "{k} must not be empty", "incomplete call: {k}",
 )  # fmt: skip
 ELSEWHERE = (
-    "{o} is down, take {n}", "{o} was replaced by {n}", "use {n} in place of {o}", "{o} does not answer; {n} does",
-    "moved: {n}", "try {n}",
+    "{o} is down, take {n}", "{o} was replaced by {n}", "use {n} in place of {o}",
+    "{o} does not answer; {n} does", "moved: {n}", "try {n}",
 )  # fmt: skip
 PERMANENT = (
     "permission denied", "service unavailable", "not found", "quota exceeded", "account locked",
@@ -74,7 +74,7 @@ def failing(rng: Draw, effort: str | None) -> Dialogue:
 
 
 def _corrected(rng: Draw, task: Task) -> tuple[Task, str, str, dict[str, Any] | None]:
-    """The next call, the error that asks for it, the thought between them, and perhaps a field that tells it."""
+    """The next call, the error that asks for it, the thought between them, perhaps a field that tells it."""
     absent = [p for p in task.tool.parameters if p.name not in task.values]
     if absent and rng.random() < 0.4:
         p, form = rng.choice(absent), rng.choice(MISSING)
