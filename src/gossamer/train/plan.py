@@ -155,7 +155,13 @@ GRAFTED_PHASES: tuple[tuple[str, Data, Attention, Trains, bool, float], ...] = (
 """For weights that know text already and begin with grafted parts."""
 GRAFTED_STAGES: dict[str, Any] = {
     "copying_stage": (("copy", 0.35), ("drill", 0.25), ("text", 0.25), ("dialogue whole", 0.15)),
-    "dialogue_stage": (("text", 0.22), ("copy", 0.04), ("drill", 0.06), ("dialogue", 0.68)),
+    "dialogue_stage": (
+        ("text", 0.2),
+        ("copy", 0.08),
+        ("drill", 0.06),
+        ("easy dialogue", 0.28),
+        ("dialogue", 0.38),
+    ),
     "text_shares": (("technical", 0.52), ("prose", 0.32), ("python", 0.16)),
     "decay_from": 0.4,
 }

@@ -171,10 +171,9 @@ def call_thoughts(tasks: Sequence[Task], effort: str | None) -> str:
         if effort == "high":
             lines.append(f"{task.tool.name} fits. Call it with {', '.join(task.arguments())}.")
             continue
-        lines.append(f"The user wants to {task.tool.wish}.")
-        lines.append(f"{task.tool.name} does that.")
+        lines.append(f"{task.tool.name} fits best.")
         lines += [f"{key} = {spoken(value)}" for key, value in task.arguments().items()]
-        lines.append(f"Call {task.tool.name}.")
+        lines.append(f"These are all the values there are for it. Call {task.tool.name}.")
     return "\n".join(lines)
 
 
