@@ -86,6 +86,7 @@ class Trainer:
         self.progress = state.Progress()
         if (folder / state.FILE).exists():
             self.progress = state.restore(folder, model, self.optimizer)
+            self.optimizer.set_peaks(plan.lr, plan.matrix_lr)
             self._log({"event": "resumed"})
 
     def run(self, max_steps: int | None = None) -> None:
