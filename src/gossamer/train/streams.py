@@ -150,7 +150,7 @@ class DialogueRows:
 
 
 class DrillRows:
-    """Rows of copying drills, learned whole; a drill that does not fit is cut."""
+    """Rows of copying drills; only what earlier text tells is asked, and a drill that does not fit is cut."""
 
     def __init__(self, drills: Drills, tokenizer: Tokenizer, length: int):
         self._drills = drills
@@ -161,12 +161,18 @@ class DrillRows:
     def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and targets [T] of row `number`."""
         ids: list[int] = []
+        asked: list[bool] = []
         offset = 0
         while len(ids) < self._length + 1:
-            ids += [*self._tokenizer.encode(self._drills.text(number * DRILLS_PER_ROW + offset)), self._end]
+            for text, told in self._drills.pieces(number * DRILLS_PER_ROW + offset):
+                own = self._tokenizer.encode(text)
+                ids += own
+                asked += [told] * len(own)
+            ids.append(self._end)
+            asked.append(False)
             offset += 1
         row = np.array(ids[: self._length + 1], dtype=np.int64)
-        return row[:-1], row[1:]
+        return row[:-1], np.where(asked[: self._length + 1], row, -100)[1:]
 
 
 class CopyRows:
