@@ -74,7 +74,7 @@ class Drills:
 
     def text(self, index: int) -> str:
         """Document number `index`: 500 to 3,000 characters."""
-        return self._marked(index).replace(TOLD, "").replace(END, "")
+        return _unmarked(self._marked(index))
 
     def pieces(self, index: int) -> list[tuple[str, bool]]:
         """The same in pieces, each with whether earlier ones tell it."""
@@ -92,7 +92,7 @@ class Drills:
         while length < room:
             part = rng.choice(EXERCISES)(rng, size)
             parts.append(part)
-            length += len(part)
+            length += len(_unmarked(part))
             size = min(size + rng.randint(1, 3), 4 + round(20 * self.difficulty))
         return "\n\n".join(parts) + "\n"
 
@@ -257,6 +257,10 @@ def _asked(form: str, key: str, value: object, *, reverse: bool = False) -> str:
 
 def _told(text: str) -> str:
     return f"{TOLD}{text}{END}"
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(TOLD, "").replace(END, "")
 
 
 def _shown(value: object) -> str:
