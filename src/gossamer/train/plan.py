@@ -70,6 +70,8 @@ class Plan:
     """Name of the export whose weights the run began with; None for random ones."""
     grafted: bool = False
     """Whether the parts that copy were put into these weights before the first step (`train/graft.py`)."""
+    fit_indexers: bool = False
+    """Whether indexers begin as the attention of their layers (`train/indexers.py`), not at random."""
     notes: tuple[str, ...] = ()
     """What was changed by hand during the run, for the card."""
 
@@ -170,9 +172,8 @@ GRAFTED_STAGES: dict[str, Any] = {
 
 def after_graft(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
     """Copying beside text, then dialogues as in `two_stages`."""
-    return Plan(
-        unit=unit, phases=_shared_out(GRAFTED_PHASES, budget), grafted=True, **GRAFTED_STAGES, **settings
-    )
+    phases = _shared_out(GRAFTED_PHASES, budget)
+    return Plan(unit=unit, phases=phases, grafted=True, fit_indexers=True, **GRAFTED_STAGES, **settings)
 
 
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
