@@ -3,12 +3,14 @@
 // Shapes: M rows (tokens) of a pass, D hidden width, V vocabulary, R rows whose logits are wanted.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "infer/arena.h"
 #include "infer/attention.h"
 #include "infer/matrix.h"
 #include "infer/moe.h"
@@ -41,6 +43,8 @@ struct Sizes {
     // Caches
     long block_size, blocks, slots;
     bool half_cache;
+    // Precision: what the inputs of MXFP4 products are rounded to, and whether the trunk's matrices become int8
+    bool mxfp8_inputs, int8_inputs, int8_trunk;
 };
 
 struct Network {
@@ -118,13 +122,22 @@ class Model {
   private:
     struct Task {
         const Matrix *w, *up;  // with `up` the activation of both
-        const float *x;
-        long tokens, ldx;
+        Rows x;
+        long tokens;
         float *y;
         long ldy, begin, end;
     };
+    // Activations as int8, and what they were made from.
+    struct Rounded {
+        const float *from = nullptr;
+        std::vector<int8_t> codes;
+        std::vector<float> scales;
+        std::vector<int32_t> sums;
+    };
 
     Matrix take(const std::string &name, long rows, long cols);
+    // A matrix of the trunk, as int8 if the mode says so.
+    Matrix take_trunk(const std::string &name, long rows, long cols);
     Network take_network(const std::string &name, const char *gate, const char *up, const char *down, long inner,
                          long width);
     const float *take_vector(const std::string &name, long count, bool optional = false);
@@ -133,7 +146,12 @@ class Model {
     void finish_latent(LatentLayer &layer, const std::string &name);
     void finish_moe(ExpertLayer &layer, const std::string &name);
 
-    void plan(const Matrix &w, const float *x, long ldx, float *y, long ldy, long tokens, const Matrix *up = nullptr);
+    Rows input(const Matrix &w, const float *x, long ld, long tokens);
+    Rows expert_input(const Matrix &w, float *x, long tokens);
+    void plan(const Matrix &w, const Rows &x, float *y, long ldy, long tokens, const Matrix *up = nullptr);
+    void plan(const Matrix &w, const float *x, long ldx, float *y, long ldy, long tokens, const Matrix *up = nullptr) {
+        plan(w, input(w, x, ldx, tokens), y, ldy, tokens, up);
+    }
     void work();
     void mix(const std::vector<float> &weight, const float *norm, float *y);
     void attend_kda(KdaLayer &layer);
@@ -151,6 +169,7 @@ class Model {
     std::unordered_map<std::string, Matrix> matrices_;
     std::map<std::string, std::vector<float>> vectors_;
     std::vector<Layer> layers_;
+    Arena made_;  // int8 weights
     Matrix embedding_, head_;
     const float *final_norm_ = nullptr;
     std::vector<float> final_mix_;
@@ -160,6 +179,9 @@ class Model {
     const std::vector<Span> *spans_ = nullptr;
     std::vector<Task> tasks_;
     std::vector<std::vector<float>> scratch_;  // a thread each
+    std::vector<std::vector<float>> up_;       // a thread each: what an activation multiplies
+    std::deque<Rounded> rounded_;              // of the products that are planned
+    size_t num_rounded_ = 0;
     std::vector<std::vector<float>> blocks_;   // residual snapshots [M, D]
     size_t num_blocks_ = 0;
     std::vector<float> prefix_, x_, a_, qkv_, f_, z_, gate_, b_, o_, ql_, iq_, iw_, qa_, mean_, scores_;

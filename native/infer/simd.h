@@ -78,12 +78,32 @@ inline F load(const uint16_t *p) {
 inline float sum(F a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
 #endif
 
+// Asks for a cache line; any address may be given.
+inline void prefetch(const void *p) {
+#if defined(__GNUC__)
+    __builtin_prefetch(p);
+#endif
+}
+
 inline float value(float x) { return x; }
 inline float value(uint16_t x) {
     const uint32_t bits = static_cast<uint32_t>(x) << 16;
     float out;
     std::memcpy(&out, &bits, 4);
     return out;
+}
+
+// What columns that fill no vector add, one by one; rounded the same way wherever it is compiled into.
+template <class A>
+inline float add_tail(const A *a, const float *b, long n, float total) {
+    for (long i = 0; i < n; ++i) {
+#if defined(__FMA__)
+        total = __builtin_fmaf(value(a[i]), b[i], total);
+#else
+        total += value(a[i]) * b[i];
+#endif
+    }
+    return total;
 }
 
 // To BF16, nearest even; NaN stays NaN.
@@ -100,9 +120,7 @@ inline float dot(const A *a, const float *b, long n) {
     F acc = zero();
     long i = 0;
     for (; i + kLanes <= n; i += kLanes) acc = fma(load(a + i), load(b + i), acc);
-    float total = sum(acc);
-    for (; i < n; ++i) total += value(a[i]) * b[i];
-    return total;
+    return add_tail(a + i, b + i, n - i, sum(acc));
 }
 
 // The sum of the squares, in the same order.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossamer.checkpoint import CheckpointReader, CheckpointWriter
 from gossamer.kernels import backend
-from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
+from gossamer.kernels.network import CacheSize, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 from gossamer.model.state_dict_adapter import load_checkpoint, to_checkpoint
 from gossamer.model.transformer import Transformer
@@ -35,22 +35,23 @@ def folders(tmp_path_factory):
     return made
 
 
-def network(made, *, dtype="f32", threads=1, instructions=None, num_blocks=40, num_slots=5):
+def network(made, *, dtype="f32", threads=1, instructions=None, num_blocks=40, num_slots=5, precision=None):
     config, folder = made
     with CheckpointReader.open(folder) as reader:
         config = settled(config, reader)
         cache = CacheSize(block_size=BLOCK, num_blocks=num_blocks, num_slots=num_slots, dtype=dtype)
+        weights = from_checkpoint(config, reader)
         return Network(
-            config, from_checkpoint(config, reader), cache=cache, threads=threads, instructions=instructions
+            config, weights, cache=cache, threads=threads, instructions=instructions, precision=precision
         )
 
 
-def definition(made):
+def definition(made, **options):
     config, folder = made
     with CheckpointReader.open(folder) as reader:
         config = settled(config, reader)
         packed = any(name.endswith("weight_packed") for name in reader.names())
-        model = Transformer(config, experts="packed" if packed else "dense", seed=None)
+        model = Transformer(config, experts="packed" if packed else "dense", seed=None, **options)
         load_checkpoint(model, reader)
     return model.eval()
 
@@ -109,17 +110,69 @@ def test_a_bf16_cache_stays_near(folders, family):
     )
 
 
-@given(data=st.data(), family=st.sampled_from([*FAMILIES, "k3.1 wide"]), threads=st.sampled_from([1, 2, 3]))
-def test_bits_depend_on_the_sequence_alone(folders, data, family, threads):
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("family", ["k3", "k3.1"])
+def test_mxfp8_activations_equal_the_definition_s(folders, family, instructions):
+    made = folders[family]
+    ids = tokens(made[0], 1, 40, seed=9)
+    with torch.inference_mode():
+        want = definition(made, mxfp8_activations=True)(ids)[0]
+    net = network(made, instructions=instructions, precision=Precision(activations="mxfp8"))
+    got = Sequence(net, ids[0].tolist(), 0, range(5)).feed(40)
+    # A value that lies on the edge between two codes may fall to either side.
+    assert_close(torch.from_numpy(got), want[-1], ("model", "float32", "mxfp8"), family)
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("precision", [Precision(activations="int8"), Precision(trunk="int8")])
+def test_int8_stays_near(folders, precision, instructions):
+    made = folders["k3.1"]
+    ids = tokens(made[0], 1, 40, seed=6)[0].tolist()
+    exact, near = (
+        Sequence(network(made, precision=p, instructions=instructions), ids, 0, range(5)).feed(40)
+        for p in (None, precision)
+    )
+    assert not np.array_equal(exact, near)
+    assert_close(
+        torch.from_numpy(near), torch.from_numpy(exact), ("model", "float32", "int8"), str(precision)
+    )
+
+
+def test_rounded_inputs_of_experts_that_are_not_packed_are_refused(folders):
+    with pytest.raises(NetworkError, match=r"activations 'int8' want experts packed as MXFP4"):
+        network(folders["kimi-linear"], precision=Precision(activations="int8"))
+
+
+def test_an_unknown_precision_is_named():
+    with pytest.raises(NetworkError, match=r"activations must be one of exact, mxfp8, int8, got 'fp4'"):
+        Precision(activations="fp4")
+
+
+@given(
+    data=st.data(),
+    family=st.sampled_from([*FAMILIES, "k3.1 wide"]),
+    threads=st.sampled_from([1, 2, 3]),
+    precision=st.sampled_from(
+        [
+            Precision(),
+            Precision(activations="mxfp8"),
+            Precision(activations="int8"),
+            Precision(activations="int8", trunk="int8"),
+        ]
+    ),
+)
+def test_bits_depend_on_the_sequence_alone(folders, data, family, threads, precision):
     """Whatever shares the pass, however the tokens are split, wherever they lie, by however many threads."""
     made = folders[family]
     config = made[0]
+    if not config.has_packed_experts:
+        precision = Precision(trunk=precision.trunk)
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     ids = [tokens(config, 1, n, seed=7 + i)[0].tolist() for i, n in enumerate(lengths)]
-    alone = network(made)
+    alone = network(made, precision=precision)
     want = [Sequence(alone, some, 0, range(5)).feed(len(some)) for some in ids]
 
-    net = network(made, threads=threads)
+    net = network(made, threads=threads, precision=precision)
     order = data.draw(st.permutations(range(40)))
     places = [order[5 * i : 5 * i + 5] for i in range(len(ids))]
     slots = data.draw(st.permutations(range(5)))

@@ -15,6 +15,8 @@ def serve(
     threads: int | None = None,
     max_sequences: int = 16,
     cache_gib: float | None = None,
+    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    trunk: Literal["stored", "int8"] = "stored",
     kernels: Literal["avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     passback: Literal["require", "allow"] = "require",
@@ -39,6 +41,9 @@ def serve(
         max_sequences: Most requests at a time; others wait.
         cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
             quarter of what is free.
+        activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
+            fastest.
+        trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
         kernels: Instruction set of the kernels; default: the best that runs here.
         log_level: What is logged to stderr; never any text of a conversation.
         passback: Whether assistant messages with tool calls must bring their reasoning back.
@@ -54,6 +59,8 @@ def serve(
         threads=threads,
         max_sequences=max_sequences,
         cache_bytes=None if cache_gib is None else int(cache_gib * 2**30),
+        activations=activations,
+        trunk=trunk,
         instructions=kernels,
         log_level=log_level,
         passback=passback,

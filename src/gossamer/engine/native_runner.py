@@ -18,7 +18,7 @@ from gossamer.config.model import ModelConfig
 from gossamer.engine.api import EngineError, Logits
 from gossamer.engine.runner import Segment, Snapshot
 from gossamer.kernels import backend
-from gossamer.kernels.network import CacheSize, CacheType, Network, NetworkError, tables_of
+from gossamer.kernels.network import CacheSize, CacheType, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 
@@ -149,20 +149,31 @@ def build(
     *,
     cache: CacheSize,
     threads: int = 1,
+    precision: Precision | None = None,
     instructions: str | None = None,
 ) -> NativeRunner:
     """A runner on the native kernels, or, with a warning in the log, on numpy where none are built.
 
     Raises:
         BackendError: `instructions` names a backend that is not there.
-        NetworkError: a weight is missing or has another shape.
+        NetworkError: a weight is missing or has another shape, or numpy is asked for a reduced precision.
     """
+    wanted = precision or Precision()
     if instructions is None and not backend.available():
+        if wanted != Precision():
+            raise NetworkError(f"{wanted} needs the native kernels, which are not built (see gossamer info)")
         LOG.warning("the native kernels are not built: computing in numpy, hundreds of times slower")
         return NativeRunner(PlainNetwork(config, weights, cache=cache))
     chosen = instructions or backend.available()[0]
-    LOG.info("computing on %s kernels with %d threads", chosen, threads)
-    return NativeRunner(Network(config, weights, cache=cache, threads=threads, instructions=chosen))
+    LOG.info(
+        "computing on %s kernels with %d threads, activations %s, trunk %s",
+        chosen,
+        threads,
+        wanted.activations,
+        wanted.trunk,
+    )
+    network = Network(config, weights, cache=cache, threads=threads, precision=wanted, instructions=chosen)
+    return NativeRunner(network)
 
 
 def open_folder(
@@ -172,6 +183,7 @@ def open_folder(
     max_sequences: int,
     threads: int = 1,
     dtype: CacheType = "bf16",
+    precision: Precision | None = None,
     instructions: str | None = None,
 ) -> NativeRunner:
     """A runner over a folder that holds config.json and its checkpoint, whose files are mapped, not copied.
@@ -182,6 +194,7 @@ def open_folder(
         max_sequences: See `fit`.
         threads: That compute.
         dtype: See `fit`.
+        precision: See `gossamer.kernels.network.Precision`.
         instructions: A backend by name; None takes the best that runs here.
 
     Raises:
@@ -194,7 +207,9 @@ def open_folder(
         config = settled(hf.read(folder), reader)
         cache = fit(config, memory_bytes=memory_bytes, max_sequences=max_sequences, dtype=dtype)
         weights = from_checkpoint(config, reader)
-        return build(config, weights, cache=cache, threads=threads, instructions=instructions)
+        return build(
+            config, weights, cache=cache, threads=threads, precision=precision, instructions=instructions
+        )
 
 
 def block_bytes(config: ModelConfig, dtype: CacheType, block_size: int = BLOCK_SIZE) -> int:

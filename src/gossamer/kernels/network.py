@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from gossamer.kernels import backend
 from gossamer.kernels.weights import Weight
 
 CacheType = Literal["bf16", "f32"]
+Activations = Literal["exact", "mxfp8", "int8"]
+Trunk = Literal["stored", "int8"]
 
 
 class NetworkError(GossamerError, ValueError):
@@ -49,6 +51,28 @@ class CacheSize:
             raise NetworkError(f"the cache's dtype must be bf16 or f32, got {self.dtype!r}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """What products are computed with; the default rounds nothing.
+
+    Attributes:
+        activations: Inputs of packed experts: exact (float32), mxfp8 (E4M3 in blocks of 32, scale by the
+            floor rule), or int8 (blocks of 32, scale of the largest magnitude), which is the fastest.
+        trunk: stored, or int8: attention's, dense networks', shared experts', latent projections' and the
+            head's matrices become int8 in blocks of 32 at load, in memory of their own, and so do their
+            inputs.  The router, the indexer, the embedding and small projections stay as stored.
+    """
+
+    activations: Activations = "exact"
+    trunk: Trunk = "stored"
+
+    def __post_init__(self) -> None:
+        """Refuse other names."""
+        for name, known in (("activations", get_args(Activations)), ("trunk", get_args(Trunk))):
+            if getattr(self, name) not in known:
+                raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+
+
 class Network:
     """The text network of K3, K3.1 and Kimi-Linear; weights stay where the checkpoint has them.
 
@@ -60,6 +84,7 @@ class Network:
         weights: Every weight, as `gossamer.kernels.weights` gives them.
         cache: Room for sequences.
         threads: That compute; at least 1.
+        precision: Of products.
         instructions: A backend of `gossamer.kernels.backend`; None takes the best that runs here.
 
     Raises:
@@ -74,15 +99,21 @@ class Network:
         *,
         cache: CacheSize,
         threads: int = 1,
+        precision: Precision | None = None,
         instructions: str | None = None,
     ) -> None:
         if threads < 1:
             raise NetworkError(f"threads must be at least 1, got {threads}")
-        self.config, self.cache = config, cache
+        self.config, self.cache, self.precision = config, cache, precision or Precision()
+        if self.precision.activations != "exact" and not config.has_packed_experts:
+            raise NetworkError(
+                f"activations {self.precision.activations!r} want experts packed as MXFP4, "
+                f"which {config.name} has not; use 'exact'"
+            )
         layers = range(config.num_layers)
         module: Any = backend.load(instructions)
         self._native: Any = module.infer.Model(
-            _sizes(config, cache),
+            _sizes(config, cache, self.precision),
             [config.layer_types[i] == "kda" for i in layers],
             [config.has_indexer(i) for i in layers],
             [config.is_moe_layer(i) for i in layers],
@@ -185,7 +216,7 @@ def tables_of(blocks: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return np.fromiter((b for table in blocks for b in table), np.int32, sum(map(len, blocks)))
 
 
-def _sizes(config: ModelConfig, cache: CacheSize) -> dict[str, float]:
+def _sizes(config: ModelConfig, cache: CacheSize, precision: Precision) -> dict[str, float]:
     """The numbers that native/infer/model_bind.cpp asks for; 0 where a part is absent."""
     kda, mla, moe, dsa = config.kda, config.mla, config.moe, config.dsa
     bound = kda.gate_lower_bound
@@ -233,4 +264,7 @@ def _sizes(config: ModelConfig, cache: CacheSize) -> dict[str, float]:
         "blocks": cache.num_blocks,
         "slots": cache.num_slots,
         "half_cache": cache.dtype == "bf16",
+        "mxfp8_inputs": precision.activations == "mxfp8",
+        "int8_inputs": precision.activations == "int8",
+        "int8_trunk": precision.trunk == "int8",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gossamer
@@ -14,6 +14,7 @@ from gossamer.engine.batched import BatchedEngine
 from gossamer.engine.native_runner import NativeRunner, build, fit, open_folder
 from gossamer.engine.settings import EngineSettings
 from gossamer.errors import GossamerError
+from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
 from gossamer.server.engine_upstream import EngineUpstream
 from gossamer.text.tokenizer import Tokenizer
@@ -50,12 +51,14 @@ class Resources:
         threads: That compute; None takes one for nano and debug, every core otherwise.
         cache_bytes: For sequences' state and cache; None takes a share of the free memory.
         max_sequences: Most requests at a time; others wait.
+        precision: Of products; see `gossamer.kernels.network.Precision`.
         instructions: The kernels' instruction set; None takes the best that runs here.
     """
 
     threads: int | None = None
     cache_bytes: int | None = None
     max_sequences: int = MAX_SEQUENCES
+    precision: Precision = field(default_factory=Precision)
     instructions: str | None = None
 
     def __post_init__(self) -> None:
@@ -89,7 +92,14 @@ def load(
         config = presets.load("debug")
         cache = fit(config, memory_bytes=memory, max_sequences=wanted.max_sequences)
         weights = random_weights(config, seed or 0)
-        runner = build(config, weights, cache=cache, threads=threads, instructions=wanted.instructions)
+        runner = build(
+            config,
+            weights,
+            cache=cache,
+            threads=threads,
+            precision=wanted.precision,
+            instructions=wanted.instructions,
+        )
         return _assemble(model, runner, Tokenizer.bytes_only(), seed)
     folder = _folder(model)
     runner = open_folder(
@@ -97,6 +107,7 @@ def load(
         memory_bytes=memory,
         max_sequences=wanted.max_sequences,
         threads=threads,
+        precision=wanted.precision,
         instructions=wanted.instructions,
     )
     return _assemble(model_name(model), runner, Tokenizer.load(folder), seed)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gossamer.gateway import process
 from gossamer.gateway.app import create_app
 from gossamer.protocol.request import Passback
 from gossamer.server.metrics import PATH as METRICS_PATH
 from gossamer.server.metrics import ServingMetrics
+
+if TYPE_CHECKING:
+    from gossamer.kernels.network import Activations, Trunk
 
 
 def serve(
@@ -19,6 +24,8 @@ def serve(
     threads: int | None = None,
     max_sequences: int = 16,
     cache_bytes: int | None = None,
+    activations: Activations = "exact",
+    trunk: Trunk = "stored",
     instructions: str | None = None,
     log_level: str = "info",
     passback: Passback = "require",
@@ -33,10 +40,15 @@ def serve(
     with process.bind(host, port) as sock:
         process.say(f"loading {model}")
         # Only now: a taken port should be told at once.
+        from gossamer.kernels.network import Precision
         from gossamer.server.load import Resources, load
 
         resources = Resources(
-            threads=threads, cache_bytes=cache_bytes, max_sequences=max_sequences, instructions=instructions
+            threads=threads,
+            cache_bytes=cache_bytes,
+            max_sequences=max_sequences,
+            precision=Precision(activations=activations, trunk=trunk),
+            instructions=instructions,
         )
         loaded = load(
             model, seed=seed, resources=resources, warn=lambda text: process.say(f"WARNING: {text}")

@@ -1,0 +1,94 @@
+// Single products to Python, for tests of what the network is made of.
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "infer/matrix.h"
+#include "train/bind.h"
+#include "train/mxfp4.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T>
+using Const = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+
+// Rows begin to end of w x for x [M, K], into y [M, N]; the rest of y stays as it was.
+void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, bool int8) {
+    const long tokens = x.ndim() == 2 ? (long)x.shape(0) : -1;
+    if (tokens < 0 || (long)x.shape(1) != w.cols) throw std::invalid_argument("x is no [M, " + std::to_string(w.cols) + "]");
+    if (y.ndim() != 2 || (long)y.shape(0) != tokens || (long)y.shape(1) != w.rows)
+        throw std::invalid_argument("y is no [M, N]");
+    if (begin < 0 || begin > end || end > w.rows)
+        throw std::invalid_argument("rows " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+                                    std::to_string(w.rows));
+    std::vector<float> scratch, ordered;
+    std::vector<int8_t> codes(tokens * w.cols);
+    std::vector<float> scales(tokens * w.cols / kInt8Block);
+    std::vector<int32_t> sums(tokens * w.cols / 4);
+    const bool packed = w.kind == Kind::kMXFP4;
+    Rows rows{x.data(), w.cols};
+    if (int8) {
+        to_int8(x.data(), tokens, w.cols, w.cols, codes.data(), scales.data(), packed ? sums.data() : nullptr);
+        rows.int8 = {codes.data(), scales.data(), packed ? sums.data() : nullptr};
+    } else if (packed) {
+        ordered.resize(tokens * w.cols);
+        to_mx_order(x.data(), ordered.data(), tokens, w.cols);
+        rows.values = ordered.data();
+    }
+    multiply(w, rows, tokens, y.data(), w.rows, begin, end, scratch);
+}
+
+void check_blocks(long cols, const Const<uint8_t> &scales, long rows) {
+    if (cols % 32 || (long)scales.shape(0) != rows || (long)scales.shape(1) * 32 != cols)
+        throw std::invalid_argument("codes and scales do not fit together");
+}
+
+void product_half(Const<uint16_t> w, Const<float> x, F32 y, long begin, long end) {
+    run({Kind::kBF16, w.data(), nullptr, (long)w.shape(0), (long)w.shape(1)}, x, y, begin, end, false);
+}
+
+void product_full(Const<float> w, Const<float> x, F32 y, long begin, long end) {
+    run({Kind::kF32, w.data(), nullptr, (long)w.shape(0), (long)w.shape(1)}, x, y, begin, end, false);
+}
+
+void product_packed(Const<uint8_t> w, Const<uint8_t> scales, Const<float> x, F32 y, long begin, long end, bool int8) {
+    const long rows = (long)w.shape(0), cols = 2 * (long)w.shape(1);
+    check_blocks(cols, scales, rows);
+    run({Kind::kMXFP4, w.data(), scales.data(), rows, cols}, x, y, begin, end, int8);
+}
+
+// w [N, K] becomes int8 first.
+void product_int8(Const<float> w, Const<float> x, F32 y, long begin, long end) {
+    const long rows = (long)w.shape(0), cols = (long)w.shape(1);
+    if (cols % kInt8Block) throw std::invalid_argument("int8 products want columns in blocks of 32");
+    std::vector<int8_t> codes(rows * cols);
+    std::vector<uint16_t> scales(rows * cols / kInt8Block);
+    for (long r = 0; r < rows; ++r)
+        weights_to_int8(w.data() + r * cols, cols, codes.data() + r * cols, scales.data() + r * cols / kInt8Block);
+    run({Kind::kInt8, codes.data(), scales.data(), rows, cols}, x, y, begin, end, true);
+}
+
+void round_mxfp8(F32 x) {
+    if (x.size() % 32) throw std::invalid_argument("MXFP8 wants blocks of 32");
+    mxfp8_values(x.data(), x.data(), (long)x.size(), 0);
+}
+
+}  // namespace
+
+void bind_product(nb::module_ &m) {
+    m.def("product_half", &product_half, "Rows of w x, w BF16 bits.", nb::arg("w").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("product_full", &product_full, "Rows of w x, w float32.", nb::arg("w").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("product_packed", &product_packed, "Rows of w x, w MXFP4, x float32 or rounded to int8.",
+          nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("x").noconvert(),
+          nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("int8"));
+    m.def("product_int8", &product_int8, "Rows of w x, both rounded to int8.", nb::arg("w").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("round_mxfp8", &round_mxfp8, "x becomes what MXFP8 (E4M3, floor rule) keeps of it.",
+          nb::arg("x").noconvert());
+}
