@@ -19,3 +19,4 @@ void bind_head(nanobind::module_ &m);
 void bind_optimizer(nanobind::module_ &m);
 void bind_model(nanobind::module_ &m);
 void bind_product(nanobind::module_ &m);
+void bind_mx(nanobind::module_ &m);
