@@ -1,11 +1,14 @@
 // Single products to Python, for tests of what the network is made of.
 #include <nanobind/stl/string.h>
 
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "infer/matrix.h"
+#include "infer/pool.h"
 #include "train/bind.h"
 #include "train/mxfp4.h"
 
@@ -77,6 +80,30 @@ void round_mxfp8(F32 x) {
     mxfp8_values(x.data(), x.data(), (long)x.size(), 0);
 }
 
+// Seconds to read every byte once with so many threads, each in four streams: what a roofline is measured against.
+double read_through(Const<uint8_t> data, int threads) {
+    if (threads < 1) throw std::invalid_argument("threads must be at least 1, got " + std::to_string(threads));
+    nb::gil_scoped_release free;
+    Pool pool(threads);
+    const long words = (long)data.size() / 8, part = words / (4L * threads);
+    const uint64_t *from = reinterpret_cast<const uint64_t *>(data.data());
+    std::atomic<uint64_t> all{0};
+    const auto begin = std::chrono::steady_clock::now();
+    pool.each(threads, [&](long task, int) {
+        const uint64_t *at = from + task * 4 * part;
+        uint64_t a = 0, b = 0, c = 0, d = 0;
+        for (long i = 0; i < part; ++i) {
+            a ^= at[i];
+            b ^= at[part + i];
+            c ^= at[2 * part + i];
+            d ^= at[3 * part + i];
+        }
+        all.fetch_xor(a ^ b ^ c ^ d);
+    });
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    return taken.count();
+}
+
 }  // namespace
 
 void bind_product(nb::module_ &m) {
@@ -89,6 +116,8 @@ void bind_product(nb::module_ &m) {
           nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("int8"));
     m.def("product_int8", &product_int8, "Rows of w x, both rounded to int8.", nb::arg("w").noconvert(),
           nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("read_through", &read_through, "Seconds to read all bytes once with so many threads.",
+          nb::arg("data").noconvert(), nb::arg("threads"));
     m.def("round_mxfp8", &round_mxfp8, "x becomes what MXFP8 (E4M3, floor rule) keeps of it.",
           nb::arg("x").noconvert());
 }
