@@ -213,7 +213,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def growth(memory: list[tuple[float, int]]) -> dict[str, float]:
+def growth(memory: list[tuple[float, int]]) -> dict[str, float | list[float]]:
     """Mean memory of the first and of the last third after the warm-up, and the slope of a straight line."""
     points = memory[int(len(memory) * WARM_UP_SHARE) :]
     third = len(points) // 3
@@ -227,6 +227,8 @@ def growth(memory: list[tuple[float, int]]) -> dict[str, float]:
         "rss_first_third_mib": round(first / 2**20, 2),
         "rss_last_third_mib": round(last / 2**20, 2),
         "rss_slope_mib_per_hour": round(slope * 3600 / 2**20, 3),
+        # A step tells itself from a slope.
+        "rss_mib": [round(size / 2**20, 1) for _, size in memory[:: max(1, len(memory) // 24)]],
         "grew": last - first > max(GROWTH_BYTES, GROWTH_SHARE * first),
     }
 

@@ -77,8 +77,7 @@ void encode_few(const float *x, uint8_t *codes, uint8_t *scales, long blocks, co
 
 #if defined(__AVX2__)
 
-// Eight blocks at a time: their scales are found together, lane b for block b.  Builds for AVX-512 take this path too:
-// it is as fast as memory.
+// Eight blocks at a time: their scales are found together, lane b for block b.  Builds for AVX-512 take this path too.
 constexpr int kGroup = 8;
 
 __m256i load(const float *x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x)); }
