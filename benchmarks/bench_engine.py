@@ -116,9 +116,12 @@ def decode_rows(folder: Path, files: dict[str, Path], llama: Path) -> list[dict]
                     "ratio": figures[name] / figures["peer"],
                     "goal": goal,
                     "unit": "tokens/s",
-                    "conditions": f"bench, one sequence, {threads} threads; activations {name}; peer llama.cpp "
-                    f"{kind} trunk, int8 activations; memory gave {figures['memory'] / 1e9:.1f} GB/s, a token "
-                    f"reads {reads / 1e9:.3f} GB: {100 * figures[name] / roof:.0f} % of the roof; goal the less "
+                    "conditions": f"bench, one sequence, {threads} threads; activations {name}; peer "
+                    f"llama.cpp "
+                    f"{kind} trunk, int8 activations; memory gave {figures['memory'] / 1e9:.1f} GB/s, "
+                    f"a token "
+                    f"reads {reads / 1e9:.3f} GB: {100 * figures[name] / roof:.0f} % of the roof; "
+                    f"goal the less "
                     f"of 1.5 and 90 % of the roof; median of {ROUNDS} turns of {DECODE} tokens",
                 }
             )
@@ -150,7 +153,8 @@ def prefill_rows(folder: Path, files: dict[str, Path], llama: Path) -> list[dict
                 "ratio": figures[name] / peer,
                 "goal": 4.0,
                 "unit": "tokens/s",
-                "conditions": f"bench, {count} random tokens, two threads, activations {name}; peer the faster "
+                "conditions": f"bench, {count} random tokens, two threads, activations {name}; peer "
+                f"the faster "
                 f"of llama.cpp's bf16 ({figures['bf16']:.4g}) and q8_0 ({figures['q8_0']:.4g}) files",
             }
             for name in modes

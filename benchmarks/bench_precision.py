@@ -1,7 +1,7 @@
-"""What reduced precision changes: KL divergence of the next token on text, ours and llama.cpp's, nano's weights.
+"""What reduced precision changes: KL divergence of the next token on text, ours and llama.cpp's.
 
-Both are measured against their own unreduced form at the same places of the same text: the documentation of this
-project, which nano was not trained on.
+Both are measured on nano's weights against their own unreduced form, at the same places of the same text: the
+documentation of this project, which nano was not trained on.
 """
 
 import math
@@ -94,8 +94,10 @@ def rows() -> list[dict]:
             "ratio": peer[0] / kl,
             "goal": None,
             "unit": "nats",
-            "conditions": f"nano-k3, {PLACES} places of text, {PROMPT} tokens before each; first choice kept at "
-            f"{100 * same:.0f} %; peer is llama.cpp's Q8_0 trunk against its own BF16 ({100 * peer[1]:.0f} %); "
+            "conditions": f"nano-k3, {PLACES} places of text, {PROMPT} tokens before each; first "
+            f"choice kept at "
+            f"{100 * same:.0f} %; peer is llama.cpp's Q8_0 trunk against its own BF16 "
+            f"({100 * peer[1]:.0f} %); "
             f"llama.cpp's BF16, with int8 inputs of experts, against ours exact: {between[0]:.3g}",
         }
         for mode, (kl, same) in found.items()

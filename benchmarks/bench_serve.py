@@ -1,4 +1,5 @@
-"""Serving against llama-server: many requests at a time, start to first token, memory; and what sparsity gives."""
+"""Serving against llama-server: many requests at a time, start to first token, memory; and what "
+"sparsity gives."""
 
 import subprocess
 import sys
@@ -118,8 +119,10 @@ def concurrent_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
             "ratio": found[mode] / peer,
             "goal": 2.0,
             "unit": "tokens/s",
-            "conditions": f"bench over HTTP, {REQUESTS} requests at once of {prompts} prompt and {ANSWER} answer "
-            f"tokens, all of them counted, two threads, activations {mode}; peer llama-server -np {REQUESTS}, BF16 "
+            "conditions": f"bench over HTTP, {REQUESTS} requests at once of {prompts} prompt and "
+            f"{ANSWER} answer "
+            f"tokens, all of them counted, two threads, activations {mode}; peer llama-server -np "
+            f"{REQUESTS}, BF16 "
             "trunk; one run each",
         }
         for mode in found
@@ -154,7 +157,8 @@ def start_rows(name: str, folder: Path, gguf: Path, llama: Path) -> list[dict]:
             "ratio": figures["peer"] / figures["ours"],
             "goal": 1.0,
             "unit": "s",
-            "conditions": "start of the server process to an answer of one token, warm file; ratio is peer over "
+            "conditions": "start of the server process to an answer of one token, warm file; ratio "
+            "is peer over "
             f"ours; peer llama-server; median of {STARTS} turns",
         }
     ]
@@ -182,8 +186,10 @@ def memory_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
             "ratio": 1.05 / ours,
             "goal": 1.0,
             "unit": "of the file",
-            "conditions": f"bench, exact, peak resident set less the interpreter's over the file's {size / 1e9:.2f} "
-            f"GB, at most 1.05 wanted, ratio is 1.05 over ours; peer llama-server --no-repack, whole process; "
+            "conditions": f"bench, exact, peak resident set less the interpreter's over the file's "
+            f"{size / 1e9:.2f} "
+            f"GB, at most 1.05 wanted, ratio is 1.05 over ours; peer llama-server --no-repack, whole "
+            f"process; "
             f"{peers['repacked']:.3g} with its default",
         }
     ]
@@ -212,7 +218,8 @@ def long_rows() -> list[dict]:
             "ratio": rates["sparse"][i] / rates["dense"][i],
             "goal": 1.0,
             "unit": "tokens/s",
-            "conditions": f"nano, one thread, exact: {what}; peer the same weights without indexers, attending to "
+            "conditions": f"nano, one thread, exact: {what}; peer the same weights without indexers, "
+            f"attending to "
             "everything; one run each",
         }
         for i, (part, what) in enumerate(

@@ -55,9 +55,11 @@ using Codes = __m256i;
 
 inline __m256i load_bytes(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
 
-// MXFP4: twice the value of each code plus 12, which is 0 to 24 and so may stand unsigned in a product of bytes; the
-// twelve times too much is what Int8Rows::sums holds, the factor two sits in the scale.
+// MXFP4: twice the value of each code plus 12, which is 0 to 24 and so may stand unsigned in a product of bytes; what
+// the 12 adds is in Int8Rows::excess, the factor two in the scale.  The signed form would cost an operation more for
+// every block, row and token.
 struct Packed {
+    static constexpr bool kExcess = true;
     static constexpr long kBytes = kBlock / 2;
     using Code = uint8_t;
     static inline Codes load(const uint8_t *codes) {
@@ -70,11 +72,12 @@ struct Packed {
     }
     static inline __m256i dot(Codes w, const Int8Rows &x, long at) {
         const __m256i pairs = _mm256_maddubs_epi16(w, load_bytes(x.codes + at));
-        return _mm256_sub_epi32(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)), load_bytes(x.sums + at / 4));
+        return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     }
 };
 
 struct Whole {
+    static constexpr bool kExcess = false;
     static constexpr long kBytes = kBlock;
     using Code = int8_t;
     static inline Codes load(const int8_t *codes) { return load_bytes(codes); }
@@ -119,6 +122,7 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
 #else
 
 struct Packed {
+    static constexpr bool kExcess = false;  // the codes' own values are as cheap here
     static constexpr long kBytes = kBlock / 2;
     using Code = uint8_t;
     static inline int32_t dot(const uint8_t *w, const int8_t *x) {
@@ -130,6 +134,7 @@ struct Packed {
 };
 
 struct Whole {
+    static constexpr bool kExcess = false;
     static constexpr long kBytes = kBlock;
     using Code = int8_t;
     static inline int32_t dot(const int8_t *w, const int8_t *x) {
@@ -163,7 +168,7 @@ inline long tokens_of(const typename Weights::Code *w, const float *scales, long
     const long k = blocks * kBlock;
     for (; first + M <= tokens; first += M)
         tile<Weights, R, M>(w, scales, blocks,
-                            {x.codes + first * k, x.scales + first * blocks, x.sums ? x.sums + first * (k / 4) : nullptr},
+                            {x.codes + first * k, x.scales + first * blocks, nullptr},
                             y + first * ldy, ldy);
     return first;
 }
@@ -180,41 +185,49 @@ inline void rows_of(const typename Weights::Code *w, const float *scales, long b
     tokens_of<Weights, R, 1>(w, scales, blocks, x, m, tokens, y, ldy);
 }
 
+// Takes away what the codes of `rows` rows with these scales count too much.
+inline void take_excess(const float *scales, long rows, long blocks, const Int8Rows &x, long tokens, float *y,
+                        long ldy) {
+    for (long m = 0; m < tokens; ++m)
+        for (long r = 0; r < rows; ++r)
+            y[m * ldy + r] -= simd::dot(scales + r * blocks, x.excess + m * blocks, blocks);
+}
+
 template <class Weights, class Scale>
 void multiply(const typename Weights::Code *codes, long cols, const Int8Rows &x, long tokens, float *y, long ldy,
               long begin, long end, std::vector<float> &scratch, const Scale &scale_at) {
     const long blocks = cols / kBlock;
-    if (scratch.size() < static_cast<size_t>(kRows * blocks)) scratch.resize(kRows * blocks);
+    if (scratch.size() < static_cast<size_t>(2 * kRows * blocks)) scratch.resize(2 * kRows * blocks);
+    float *scales = scratch.data(), *products = scales + kRows * blocks;
     for (long n = begin; n < end; n += kRows) {
         const long some = std::min<long>(kRows, end - n);
-        for (long i = 0; i < some * blocks; ++i) scratch[i] = scale_at(n * blocks + i);
+        for (long i = 0; i < some * blocks; ++i) scales[i] = scale_at(n * blocks + i);
         const typename Weights::Code *w = codes + n * blocks * Weights::kBytes;
         if (tokens == 1 && some == kRows) {
             for (int r = 0; r < kRows; ++r)
-                for (long b = 0; b < blocks; ++b) scratch[r * blocks + b] *= x.scales[b];
-            tile<Weights, kRows, 1, true>(w, scratch.data(), blocks, x, y + n, ldy);
-            continue;
+                for (long b = 0; b < blocks; ++b) products[r * blocks + b] = scales[r * blocks + b] * x.scales[b];
+            tile<Weights, kRows, 1, true>(w, products, blocks, x, y + n, ldy);
+        } else if (some == kRows) {
+            rows_of<Weights, kRows>(w, scales, blocks, x, tokens, y + n, ldy);
+        } else {
+            for (long r = 0; r < some; ++r)
+                tokens_of<Weights, 1, 1>(w + r * blocks * Weights::kBytes, scales + r * blocks, blocks, x, 0, tokens,
+                                         y + n + r, ldy);
         }
-        if (some == kRows) {
-            rows_of<Weights, kRows>(w, scratch.data(), blocks, x, tokens, y + n, ldy);
-            continue;
-        }
-        for (long r = 0; r < some; ++r)
-            tokens_of<Weights, 1, 1>(w + r * blocks * Weights::kBytes, scratch.data() + r * blocks, blocks, x, 0,
-                                     tokens, y + n + r, ldy);
+        if (Weights::kExcess) take_excess(scales, some, blocks, x, tokens, y + n, ldy);
     }
 }
 
 }  // namespace
 
-void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, int32_t *sums) {
+void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, float *excess) {
     for (long m = 0; m < tokens; ++m)
         for (long at = 0; at < cols; at += kBlock) {
             const float *from = x + m * ldx + at, peak = largest(from);
             const float inverse = peak >= kSmallest && peak <= kLargest ? 127.0f / peak : 0.0f;
             int8_t *to = codes + m * cols + at;
             scales[(m * cols + at) / kBlock] = peak / 127.0f;
-            if (!sums) {
+            if (!excess) {
                 for (int i = 0; i < kBlock; ++i) to[i] = nearest(from[i], inverse);
                 continue;
             }
@@ -222,8 +235,9 @@ void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, fl
                 to[i] = nearest(from[2 * i], inverse);
                 to[kBlock / 2 + i] = nearest(from[2 * i + 1], inverse);
             }
-            int32_t *sum = sums + (m * cols + at) / 4;
-            for (int i = 0; i < 8; ++i) sum[i] = 12 * (to[4 * i] + to[4 * i + 1] + to[4 * i + 2] + to[4 * i + 3]);
+            int32_t sum = 0;
+            for (int i = 0; i < kBlock; ++i) sum += to[i];
+            excess[(m * cols + at) / kBlock] = static_cast<float>(12 * sum) * (peak / 127.0f);
         }
 }
 

@@ -132,7 +132,7 @@ class Model {
         const float *from = nullptr;
         std::vector<int8_t> codes;
         std::vector<float> scales;
-        std::vector<int32_t> sums;
+        std::vector<float> excess;
     };
 
     Matrix take(const std::string &name, long rows, long cols);

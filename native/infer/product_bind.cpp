@@ -31,12 +31,12 @@ void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, b
     std::vector<float> scratch, ordered;
     std::vector<int8_t> codes(tokens * w.cols);
     std::vector<float> scales(tokens * w.cols / kInt8Block);
-    std::vector<int32_t> sums(tokens * w.cols / 4);
+    std::vector<float> excess(tokens * w.cols / kInt8Block);
     const bool packed = w.kind == Kind::kMXFP4;
     Rows rows{x.data(), w.cols};
     if (int8) {
-        to_int8(x.data(), tokens, w.cols, w.cols, codes.data(), scales.data(), packed ? sums.data() : nullptr);
-        rows.int8 = {codes.data(), scales.data(), packed ? sums.data() : nullptr};
+        to_int8(x.data(), tokens, w.cols, w.cols, codes.data(), scales.data(), packed ? excess.data() : nullptr);
+        rows.int8 = {codes.data(), scales.data(), packed ? excess.data() : nullptr};
     } else if (packed) {
         ordered.resize(tokens * w.cols);
         to_mx_order(x.data(), ordered.data(), tokens, w.cols);

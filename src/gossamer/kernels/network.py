@@ -113,7 +113,7 @@ class Network:
         layers = range(config.num_layers)
         module: Any = backend.load(instructions)
         self._native: Any = module.infer.Model(
-            _sizes(config, cache, self.precision),
+            {**_sizes(config, cache), **_modes(self.precision)},
             [config.layer_types[i] == "kda" for i in layers],
             [config.has_indexer(i) for i in layers],
             [config.is_moe_layer(i) for i in layers],
@@ -216,7 +216,7 @@ def tables_of(blocks: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return np.fromiter((b for table in blocks for b in table), np.int32, sum(map(len, blocks)))
 
 
-def _sizes(config: ModelConfig, cache: CacheSize, precision: Precision) -> dict[str, float]:
+def _sizes(config: ModelConfig, cache: CacheSize) -> dict[str, float]:
     """The numbers that native/infer/model_bind.cpp asks for; 0 where a part is absent."""
     kda, mla, moe, dsa = config.kda, config.mla, config.moe, config.dsa
     bound = kda.gate_lower_bound
@@ -264,6 +264,11 @@ def _sizes(config: ModelConfig, cache: CacheSize, precision: Precision) -> dict[
         "blocks": cache.num_blocks,
         "slots": cache.num_slots,
         "half_cache": cache.dtype == "bf16",
+    }
+
+
+def _modes(precision: Precision) -> dict[str, float]:
+    return {
         "mxfp8_inputs": precision.activations == "mxfp8",
         "int8_inputs": precision.activations == "int8",
         "int8_trunk": precision.trunk == "int8",
