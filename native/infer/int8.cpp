@@ -10,7 +10,7 @@ namespace {
 
 constexpr long kBlock = kInt8Block;
 // Peaks within these have a finite reciprocal; a block below counts as zeros.
-constexpr float kSmallest = 1e-30f, kLargest = 3e38f;
+constexpr float kSmallest = 1e-30f, kLargest = 3.40282347e38f;
 // Rows whose scales are decoded at a time.
 constexpr int kRows = 4;
 
@@ -55,36 +55,30 @@ using Codes = __m256i;
 
 inline __m256i load_bytes(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
 
-// MXFP4: twice the value of each code plus 12, which is 0 to 24 and so may stand unsigned in a product of bytes; what
-// the 12 adds is in Int8Rows::excess, the factor two in the scale.  The signed form would cost an operation more for
-// every block, row and token.
+inline __m256i dot(Codes w, const int8_t *x) {
+    // A product of bytes wants one side unsigned: the weights' signs go to the activations.
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(load_bytes(x), w));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+// MXFP4: twice the value of each code; the factor two is in the scale.
 struct Packed {
-    static constexpr bool kExcess = true;
     static constexpr long kBytes = kBlock / 2;
     using Code = uint8_t;
     static inline Codes load(const uint8_t *codes) {
-        const __m128i values16 = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+        const __m128i values16 = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
         const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
         // Even columns in the lower half, odd ones in the upper half.
         const __m256i index =
             _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
         return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values16), index);
     }
-    static inline __m256i dot(Codes w, const Int8Rows &x, long at) {
-        const __m256i pairs = _mm256_maddubs_epi16(w, load_bytes(x.codes + at));
-        return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-    }
 };
 
 struct Whole {
-    static constexpr bool kExcess = false;
     static constexpr long kBytes = kBlock;
     using Code = int8_t;
     static inline Codes load(const int8_t *codes) { return load_bytes(codes); }
-    static inline __m256i dot(Codes w, const Int8Rows &x, long at) {
-        const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(load_bytes(x.codes + at), w));
-        return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-    }
 };
 
 inline float total(__m256 v) {
@@ -109,7 +103,7 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
             if (Ready) simd::prefetch(place + R * blocks * Weights::kBytes);
             const __m256 row_scale = _mm256_broadcast_ss(scales + r * blocks + b);
             for (int m = 0; m < M; ++m) {
-                const __m256i sum = Weights::dot(codes, x, m * k + b * kBlock);
+                const __m256i sum = dot(codes, x.codes + m * k + b * kBlock);
                 const __m256 scale =
                     Ready ? row_scale : _mm256_mul_ps(row_scale, _mm256_broadcast_ss(x.scales + m * blocks + b));
                 acc[r][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc[r][m]);
@@ -122,7 +116,6 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
 #else
 
 struct Packed {
-    static constexpr bool kExcess = false;  // the codes' own values are as cheap here
     static constexpr long kBytes = kBlock / 2;
     using Code = uint8_t;
     static inline int32_t dot(const uint8_t *w, const int8_t *x) {
@@ -134,7 +127,6 @@ struct Packed {
 };
 
 struct Whole {
-    static constexpr bool kExcess = false;
     static constexpr long kBytes = kBlock;
     using Code = int8_t;
     static inline int32_t dot(const int8_t *w, const int8_t *x) {
@@ -168,7 +160,7 @@ inline long tokens_of(const typename Weights::Code *w, const float *scales, long
     const long k = blocks * kBlock;
     for (; first + M <= tokens; first += M)
         tile<Weights, R, M>(w, scales, blocks,
-                            {x.codes + first * k, x.scales + first * blocks, nullptr},
+                            {x.codes + first * k, x.scales + first * blocks},
                             y + first * ldy, ldy);
     return first;
 }
@@ -185,49 +177,41 @@ inline void rows_of(const typename Weights::Code *w, const float *scales, long b
     tokens_of<Weights, R, 1>(w, scales, blocks, x, m, tokens, y, ldy);
 }
 
-// Takes away what the codes of `rows` rows with these scales count too much.
-inline void take_excess(const float *scales, long rows, long blocks, const Int8Rows &x, long tokens, float *y,
-                        long ldy) {
-    for (long m = 0; m < tokens; ++m)
-        for (long r = 0; r < rows; ++r)
-            y[m * ldy + r] -= simd::dot(scales + r * blocks, x.excess + m * blocks, blocks);
-}
-
 template <class Weights, class Scale>
 void multiply(const typename Weights::Code *codes, long cols, const Int8Rows &x, long tokens, float *y, long ldy,
               long begin, long end, std::vector<float> &scratch, const Scale &scale_at) {
     const long blocks = cols / kBlock;
-    if (scratch.size() < static_cast<size_t>(2 * kRows * blocks)) scratch.resize(2 * kRows * blocks);
-    float *scales = scratch.data(), *products = scales + kRows * blocks;
+    if (scratch.size() < static_cast<size_t>(kRows * blocks)) scratch.resize(kRows * blocks);
     for (long n = begin; n < end; n += kRows) {
         const long some = std::min<long>(kRows, end - n);
-        for (long i = 0; i < some * blocks; ++i) scales[i] = scale_at(n * blocks + i);
+        for (long i = 0; i < some * blocks; ++i) scratch[i] = scale_at(n * blocks + i);
         const typename Weights::Code *w = codes + n * blocks * Weights::kBytes;
         if (tokens == 1 && some == kRows) {
             for (int r = 0; r < kRows; ++r)
-                for (long b = 0; b < blocks; ++b) products[r * blocks + b] = scales[r * blocks + b] * x.scales[b];
-            tile<Weights, kRows, 1, true>(w, products, blocks, x, y + n, ldy);
-        } else if (some == kRows) {
-            rows_of<Weights, kRows>(w, scales, blocks, x, tokens, y + n, ldy);
-        } else {
-            for (long r = 0; r < some; ++r)
-                tokens_of<Weights, 1, 1>(w + r * blocks * Weights::kBytes, scales + r * blocks, blocks, x, 0, tokens,
-                                         y + n + r, ldy);
+                for (long b = 0; b < blocks; ++b) scratch[r * blocks + b] *= x.scales[b];
+            tile<Weights, kRows, 1, true>(w, scratch.data(), blocks, x, y + n, ldy);
+            continue;
         }
-        if (Weights::kExcess) take_excess(scales, some, blocks, x, tokens, y + n, ldy);
+        if (some == kRows) {
+            rows_of<Weights, kRows>(w, scratch.data(), blocks, x, tokens, y + n, ldy);
+            continue;
+        }
+        for (long r = 0; r < some; ++r)
+            tokens_of<Weights, 1, 1>(w + r * blocks * Weights::kBytes, scratch.data() + r * blocks, blocks, x, 0,
+                                     tokens, y + n + r, ldy);
     }
 }
 
 }  // namespace
 
-void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, float *excess) {
+void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, bool mx_order) {
     for (long m = 0; m < tokens; ++m)
         for (long at = 0; at < cols; at += kBlock) {
             const float *from = x + m * ldx + at, peak = largest(from);
             const float inverse = peak >= kSmallest && peak <= kLargest ? 127.0f / peak : 0.0f;
             int8_t *to = codes + m * cols + at;
             scales[(m * cols + at) / kBlock] = peak / 127.0f;
-            if (!excess) {
+            if (!mx_order) {
                 for (int i = 0; i < kBlock; ++i) to[i] = nearest(from[i], inverse);
                 continue;
             }
@@ -235,9 +219,6 @@ void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, fl
                 to[i] = nearest(from[2 * i], inverse);
                 to[kBlock / 2 + i] = nearest(from[2 * i + 1], inverse);
             }
-            int32_t sum = 0;
-            for (int i = 0; i < kBlock; ++i) sum += to[i];
-            excess[(m * cols + at) / kBlock] = static_cast<float>(12 * sum) * (peak / 127.0f);
         }
 }
 

@@ -2,7 +2,6 @@
 //
 // Within a block the sum is an integer and exact; a block counts with the product of its two scales, blocks add up in
 // rising order in the lanes of one accumulator.  So, as in matrix.h, a result depends on its row and token alone.
-// MXFP4 codes count 12 too much (see Packed in int8.cpp), and what that adds is taken away at the end.
 //
 // Shapes: N rows of a matrix, K columns (a multiple of 32), M tokens.
 #pragma once
@@ -15,12 +14,12 @@ constexpr long kInt8Block = 32;
 struct Int8Rows {
     const int8_t *codes = nullptr;    // [M, K], -127 to 127
     const float *scales = nullptr;    // [M, K / 32]
-    const float *excess = nullptr;    // [M, K / 32]: 12 times the sum of a block's codes, scaled; of MX order alone
 };
 
 // x [M, K] to int8: scale = largest magnitude / 127, codes to nearest, even at ties.  What is no finite number makes
-// its block's scale one that is none either.  `excess` null: natural order.
-void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, float *excess);
+// its block's scale one that is none either.  A block below
+// 1e-30 counts as zeros.
+void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, bool mx_order);
 
 // One row of K weights to int8 by the same rule, with scales rounded up to BF16.
 void weights_to_int8(const float *w, long cols, int8_t *codes, uint16_t *scales);

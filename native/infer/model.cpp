@@ -28,7 +28,6 @@ Rows after(const Rows &x, long token, long cols) {
     if (!x.int8.codes) return out;
     out.int8.codes += token * cols;
     out.int8.scales += token * cols / kInt8Block;
-    if (x.int8.excess) out.int8.excess += token * cols / kInt8Block;
     return out;
 }
 
@@ -54,15 +53,14 @@ Rows Model::input(const Matrix &w, const float *x, long ld, long tokens) {
         found->from = x;
         need(found->codes, tokens * cols);
         need(found->scales, tokens * cols / kInt8Block);
-        if (packed) need(found->excess, tokens * cols / kInt8Block);
         const long some = 8;
         pool_.each((tokens + some - 1) / some, [&](long part, int) {
             const long m = part * some, count = std::min(some, tokens - m);
             to_int8(x + m * ld, count, ld, cols, found->codes.data() + m * cols,
-                    found->scales.data() + m * cols / kInt8Block, packed ? found->excess.data() + m * cols / kInt8Block : nullptr);
+                    found->scales.data() + m * cols / kInt8Block, packed);
         });
     }
-    return {x, ld, {found->codes.data(), found->scales.data(), packed ? found->excess.data() : nullptr}};
+    return {x, ld, {found->codes.data(), found->scales.data()}};
 }
 
 // Contiguous inputs of experts in the form that their matrices want; x is changed.

@@ -132,10 +132,9 @@ class Model {
         const float *from = nullptr;
         std::vector<int8_t> codes;
         std::vector<float> scales;
-        std::vector<float> excess;
     };
 
-    Matrix take(const std::string &name, long rows, long cols);
+    Matrix take(const std::string &name, long rows, long cols, bool expert = false);
     // A matrix of the trunk, as int8 if the mode says so.
     Matrix take_trunk(const std::string &name, long rows, long cols);
     Network take_network(const std::string &name, const char *gate, const char *up, const char *down, long inner,

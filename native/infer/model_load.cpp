@@ -1,5 +1,6 @@
 // Weights to their places, with every shape checked; caches; saving and restoring of state.
 #include <cstring>
+#include <initializer_list>
 #include <stdexcept>
 
 #include "infer/model.h"
@@ -40,10 +41,12 @@ void Model::add_vector(const std::string &name, const float *values, long count)
     vectors_[name].assign(values, values + count);
 }
 
-Matrix Model::take(const std::string &name, long rows, long cols) {
+Matrix Model::take(const std::string &name, long rows, long cols, bool expert) {
     const auto found = matrices_.find(name);
     if (found == matrices_.end()) throw std::invalid_argument("weight " + name + " is missing");
     const Matrix &m = found->second;
+    if (m.kind == Kind::kMXFP4 && !expert)
+        throw std::invalid_argument(name + " is packed as MXFP4, which only routed experts may be");
     if (m.rows != rows || m.cols != cols)
         throw std::invalid_argument(name + " has shape " + shape(m.rows, m.cols) + ", the model needs " +
                                     shape(rows, cols));
@@ -153,8 +156,14 @@ void Model::finish_moe(ExpertLayer &l, const std::string &name) {
         l.shared = take_network(name + "shared_experts.", "gate_proj", "up_proj", "down_proj", s_.shared_inner, d);
     for (int e = 0; e < s_.experts; ++e) {
         const std::string expert = name + "experts." + std::to_string(e) + ".";
-        l.experts.push_back({take(expert + "w1", s_.expert_inner, width), take(expert + "w3", s_.expert_inner, width),
-                             take(expert + "w2", width, s_.expert_inner)});
+        l.experts.push_back({take(expert + "w1", s_.expert_inner, width, true),
+                             take(expert + "w3", s_.expert_inner, width, true),
+                             take(expert + "w2", width, s_.expert_inner, true)});
+        // One form of the inputs serves all experts of a layer.
+        const bool packed = l.experts[0].gate.kind == Kind::kMXFP4;
+        for (const Matrix *m : {&l.experts[e].gate, &l.experts[e].up, &l.experts[e].down})
+            if ((m->kind == Kind::kMXFP4) != packed)
+                throw std::invalid_argument(expert + " is stored in another way than " + name + "experts.0");
     }
     l.loads.assign(s_.experts, 0);
 }

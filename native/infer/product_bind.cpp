@@ -21,6 +21,7 @@ using Const = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
 
 // Rows begin to end of w x for x [M, K], into y [M, N]; the rest of y stays as it was.
 void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, bool int8) {
+    if (w.rows < 0 || w.cols < 0) throw std::invalid_argument("w is no matrix");
     const long tokens = x.ndim() == 2 ? (long)x.shape(0) : -1;
     if (tokens < 0 || (long)x.shape(1) != w.cols) throw std::invalid_argument("x is no [M, " + std::to_string(w.cols) + "]");
     if (y.ndim() != 2 || (long)y.shape(0) != tokens || (long)y.shape(1) != w.rows)
@@ -31,12 +32,11 @@ void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, b
     std::vector<float> scratch, ordered;
     std::vector<int8_t> codes(tokens * w.cols);
     std::vector<float> scales(tokens * w.cols / kInt8Block);
-    std::vector<float> excess(tokens * w.cols / kInt8Block);
     const bool packed = w.kind == Kind::kMXFP4;
     Rows rows{x.data(), w.cols};
     if (int8) {
-        to_int8(x.data(), tokens, w.cols, w.cols, codes.data(), scales.data(), packed ? excess.data() : nullptr);
-        rows.int8 = {codes.data(), scales.data(), packed ? excess.data() : nullptr};
+        to_int8(x.data(), tokens, w.cols, w.cols, codes.data(), scales.data(), packed);
+        rows.int8 = {codes.data(), scales.data()};
     } else if (packed) {
         ordered.resize(tokens * w.cols);
         to_mx_order(x.data(), ordered.data(), tokens, w.cols);
@@ -45,29 +45,35 @@ void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, b
     multiply(w, rows, tokens, y.data(), w.rows, begin, end, scratch);
 }
 
+// Rows and columns, or -1 of what is no matrix.
+template <class T>
+long side(const Const<T> &w, int i) {
+    return w.ndim() == 2 ? (long)w.shape(i) : -1;
+}
+
 void check_blocks(long cols, const Const<uint8_t> &scales, long rows) {
-    if (cols % 32 || (long)scales.shape(0) != rows || (long)scales.shape(1) * 32 != cols)
+    if (rows < 0 || scales.ndim() != 2 || cols % 32 || (long)scales.shape(0) != rows || (long)scales.shape(1) * 32 != cols)
         throw std::invalid_argument("codes and scales do not fit together");
 }
 
 void product_half(Const<uint16_t> w, Const<float> x, F32 y, long begin, long end) {
-    run({Kind::kBF16, w.data(), nullptr, (long)w.shape(0), (long)w.shape(1)}, x, y, begin, end, false);
+    run({Kind::kBF16, w.data(), nullptr, side(w, 0), side(w, 1)}, x, y, begin, end, false);
 }
 
 void product_full(Const<float> w, Const<float> x, F32 y, long begin, long end) {
-    run({Kind::kF32, w.data(), nullptr, (long)w.shape(0), (long)w.shape(1)}, x, y, begin, end, false);
+    run({Kind::kF32, w.data(), nullptr, side(w, 0), side(w, 1)}, x, y, begin, end, false);
 }
 
 void product_packed(Const<uint8_t> w, Const<uint8_t> scales, Const<float> x, F32 y, long begin, long end, bool int8) {
-    const long rows = (long)w.shape(0), cols = 2 * (long)w.shape(1);
+    const long rows = side(w, 0), cols = 2 * side(w, 1);
     check_blocks(cols, scales, rows);
     run({Kind::kMXFP4, w.data(), scales.data(), rows, cols}, x, y, begin, end, int8);
 }
 
 // w [N, K] becomes int8 first.
 void product_int8(Const<float> w, Const<float> x, F32 y, long begin, long end) {
-    const long rows = (long)w.shape(0), cols = (long)w.shape(1);
-    if (cols % kInt8Block) throw std::invalid_argument("int8 products want columns in blocks of 32");
+    const long rows = side(w, 0), cols = side(w, 1);
+    if (rows < 0 || cols % kInt8Block) throw std::invalid_argument("int8 products want columns in blocks of 32");
     std::vector<int8_t> codes(rows * cols);
     std::vector<uint16_t> scales(rows * cols / kInt8Block);
     for (long r = 0; r < rows; ++r)

@@ -97,6 +97,20 @@ def test_products_equal_numpy(kind, instructions, rows, blocks, tail, tokens, se
 
 
 @pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("scale", [127 + 8, 127 + 40, 254])
+def test_zeros_at_a_large_scale_add_nothing_in_int8(instructions, scale):
+    """However large the scale and however far from zero the inputs: nothing is added to be taken away."""
+    product = Product("packed int8", 4, 64, 5)
+    codes, scales = (part.copy() for part in product.left)
+    codes[:, 16:], scales[:, 1] = 0, scale
+    product.left, product.w = (codes, scales), product.w.copy()
+    product.w[:, 32:] = 0
+    x = 1 + np.random.default_rng(6).random((3, 64), np.float32)
+    got, want = product.native(backend.load(instructions), x, 0, 4), rounded(x) @ product.w.T
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("instructions", backend.available())
 @pytest.mark.parametrize("kind", ["packed int8", "int8"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_is_not_lost_in_int8(kind, instructions, bad):
@@ -134,5 +148,9 @@ def test_products_that_do_not_fit_are_refused(instructions):
     product, module = Product("half", 4, 40, 1), backend.load(instructions)
     with pytest.raises(ValueError, match=r"rows 2 to 9 of 4"):
         product.native(module, np.ones((1, 40), np.float32), 2, 9)
+    with pytest.raises(ValueError, match=r"w is no matrix"):
+        module.infer.product_half(
+            np.zeros(32, np.uint16), np.ones((1, 32), np.float32), np.zeros((1, 1), np.float32), 0, 0
+        )
     with pytest.raises(ValueError, match=r"x is no \[M, 40\]"):
         product.native(module, np.ones((1, 32), np.float32), 0, 4)

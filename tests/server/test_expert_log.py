@@ -100,6 +100,7 @@ def sample(layer, expert, value, model="m"):
         (sample("x", 0, 1), ":1: label layer must be a number from 0, got 'x'"),
         (sample(0, -1, 1), "label expert must be a number from 0, got '-1'"),
         (sample(0, 99999999, 1), "label expert"),
+        (sample("1" * 5000, 0, 1), "label layer must be a number from 0"),
         (sample(0, 0, -3), "a load is a whole number from 0, got '-3'"),
         (sample(0, 0, 1.5), "got '1.5'"),
         (sample(0, 0, "NaN"), "got 'NaN'"),
@@ -112,6 +113,28 @@ def sample(layer, expert, value, model="m"):
 def test_a_file_without_figures_is_an_error_that_says_why(log, text, message):
     with pytest.raises(ExpertLogError, match=message):
         expert_log.read(log(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"busiest":1', b'"busiest":9', "busiest 9 and num_idle 0 contradict its tokens"),
+        (b'"num_idle":0', b'"num_idle":1', "busiest 1 and num_idle 1 contradict its tokens"),
+    ],
+)
+def test_a_record_whose_figures_contradict_its_tokens_is_refused(log, tmp_path, old, new, message):
+    data = b"".join(envelope.encode(expert_log.read(log(page([[1, 2]])))).split())
+    assert old in data
+    (tmp_path / "x.json").write_bytes(data.replace(old, new))
+    with pytest.raises(RecordError, match=message):
+        expert_log.read(tmp_path / "x.json")
+
+
+def test_a_record_of_nothing_is_refused(tmp_path):
+    text = '{"schema":"gossamer.expert_load/1","model":"m","num_experts":1,"idle_layers":[],"layers":[]}'
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(RecordError, match="no layer has worked on any token"):
+        expert_log.read(tmp_path / "x.json")
 
 
 def test_files_that_are_no_logs(tmp_path):

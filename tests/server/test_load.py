@@ -1,8 +1,10 @@
 import asyncio
+import math
 
 import pytest
 
 from gossamer.checkpoint.writer import CheckpointWriter
+from gossamer.cli.serve import serve
 from gossamer.config import hf, presets
 from gossamer.engine.api import EngineError, SamplingParams
 from gossamer.model.state_dict_adapter import to_checkpoint
@@ -93,10 +95,31 @@ def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("field", ["threads", "cache_bytes", "max_sequences"])
-def test_resources_of_nothing_are_refused(field):
-    with pytest.raises(loading.LoadError, match=f"{field} must be at least 1, got 0"):
-        loading.Resources(**{field: 0})
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("threads", 0, "threads must be from 1 to 1024, got 0"),
+        ("threads", 10**11, "threads must be from 1 to 1024, got 100000000000"),
+        ("max_sequences", 0, "max_sequences must be from 1 to 4096, got 0"),
+        ("max_sequences", 10**30, "max_sequences must be from 1 to 4096"),
+        ("cache_bytes", 0, "cache_bytes must be at least 1, got 0"),
+    ],
+)
+def test_absurd_resources_are_refused(field, value, text):
+    with pytest.raises(loading.LoadError, match=text):
+        loading.Resources(**{field: value})
+
+
+@pytest.mark.parametrize("gib", [math.nan, math.inf, -1.0, 0.0, 1e30])
+def test_an_absurd_cache_is_refused_by_the_option_s_name(gib):
+    with pytest.raises(loading.LoadError, match="--cache-gib must be above 0 and below 1,048,576, got"):
+        serve("debug", port=0, cache_gib=gib)
+
+
+def test_every_sequence_that_is_allowed_may_run():
+    loaded, _ = load("debug", resources=loading.Resources(max_sequences=700, cache_bytes=1 << 30))
+    assert loaded.runner.num_slots == 700
+    assert loaded.engine.max_running == 700
 
 
 def test_resources_decide_what_the_engine_holds():

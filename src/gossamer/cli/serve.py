@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
+
+MOST_GIB = 1 << 20
 
 
 def serve(
@@ -58,10 +61,18 @@ def serve(
         seed=seed,
         threads=threads,
         max_sequences=max_sequences,
-        cache_bytes=None if cache_gib is None else int(cache_gib * 2**30),
+        cache_bytes=None if cache_gib is None else _bytes(cache_gib),
         activations=activations,
         trunk=trunk,
         instructions=kernels,
         log_level=log_level,
         passback=passback,
     )
+
+
+def _bytes(gib: float) -> int:
+    from gossamer.server.load import LoadError
+
+    if not (math.isfinite(gib) and 0 < gib < MOST_GIB):
+        raise LoadError(f"--cache-gib must be above 0 and below {MOST_GIB:,}, got {gib}")
+    return int(gib * 2**30)

@@ -114,7 +114,8 @@ class SpillStore:
         if name not in self._files:
             return None
         try:
-            content = np.fromfile(self._directory / name, np.uint8)
+            # Twice what is wanted shows that a file is no use, without reading all that it may have grown to.
+            content = np.fromfile(self._directory / name, np.uint8, HEADER_BYTES + 2 * num_bytes)
         except OSError as error:
             self._reject(name, f"it cannot be read ({error})")
             return None
@@ -140,14 +141,19 @@ class SpillStore:
         found = []
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            for path in self._directory.iterdir():
+            paths = list(self._directory.iterdir())
+        except OSError as error:
+            LOG.warning("prefix cache on disk: %s; beginning without what it holds", error)
+            paths = []
+        for path in paths:
+            try:
                 if path.name.endswith((".block.tmp", ".state.tmp")):
                     path.unlink(missing_ok=True)  # what a crash left
                 elif path.suffix in (".block", ".state"):
                     status = path.stat()
                     found.append((status.st_mtime_ns, path.name, status.st_size))
-        except OSError as error:
-            LOG.warning("prefix cache on disk: %s; going on with what could be listed", error)
+            except OSError as error:
+                LOG.warning("prefix cache on disk: %s; going on without it", error)
         for _, name, size in sorted(found):
             self._files[name] = size
             self._num_bytes += size

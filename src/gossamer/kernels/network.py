@@ -6,7 +6,7 @@ Shape legend: M tokens of a pass, V vocabulary, R rows whose logits are wanted, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -112,18 +112,23 @@ class Network:
             )
         layers = range(config.num_layers)
         module: Any = backend.load(instructions)
-        self._native: Any = module.infer.Model(
-            {**_sizes(config, cache), **_modes(self.precision)},
-            [config.layer_types[i] == "kda" for i in layers],
-            [config.has_indexer(i) for i in layers],
-            [config.is_moe_layer(i) for i in layers],
-            threads,
-        )
         try:
+            self._native: Any = module.infer.Model(
+                {**_sizes(config, cache), **_modes(self.precision)},
+                [config.layer_types[i] == "kda" for i in layers],
+                [config.has_indexer(i) for i in layers],
+                [config.is_moe_layer(i) for i in layers],
+                threads,
+            )
             for weight in weights:
                 self._add(weight)
             self._native.finish()
-        except ValueError as error:
+        except MemoryError:
+            raise NetworkError(
+                f"there is no memory for caches of {cache.num_slots} sequences and "
+                f"{cache.num_blocks} blocks; give them less"
+            ) from None
+        except (ValueError, RuntimeError) as error:
             if isinstance(error, GossamerError):
                 raise
             raise NetworkError(str(error)) from None
@@ -139,7 +144,7 @@ class Network:
             case "vector":
                 self._native.vector(weight.name, weight.data)
         if self.config.tie_word_embeddings and weight.name == "model.embed_tokens":
-            self._native.half("lm_head", weight.data)
+            self._add(replace(weight, name="lm_head"))
 
     @property
     def slot_bytes(self) -> int:

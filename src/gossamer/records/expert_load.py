@@ -35,6 +35,12 @@ class LayerLoad(Value, frozen=True, kw_only=True):
             raise RecordError(
                 f"layer {self.layer}: {self.num_tokens} tokens, but its experts have {sum(self.tokens)}"
             )
+        most, num_idle = max(self.tokens), self.tokens.count(0)
+        if self.busiest >= len(self.tokens) or self.tokens[self.busiest] != most or self.num_idle != num_idle:
+            raise RecordError(
+                f"layer {self.layer}: busiest {self.busiest} and num_idle {self.num_idle} "
+                "contradict its tokens"
+            )
 
 
 class ExpertLoad(Record, frozen=True, kw_only=True, tag="gossamer.expert_load/1"):
@@ -50,7 +56,9 @@ class ExpertLoad(Record, frozen=True, kw_only=True, tag="gossamer.expert_load/1"
     """Of every number: counted while serving."""
 
     def __post_init__(self) -> None:
-        """Refuse layers of another width or order."""
+        """Refuse layers of another width or order, and a load of nothing."""
+        if not self.layers:
+            raise RecordError("no layer has worked on any token")
         for layer in self.layers:
             if len(layer.tokens) != self.num_experts:
                 raise RecordError(

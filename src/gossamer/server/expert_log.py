@@ -35,7 +35,8 @@ def read(path: Path) -> ExpertLoad:
         RecordError: it is JSON, but not such a record.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        # Not read_text: it would make a line end of a carriage return in a name.
+        text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ExpertLogError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -117,7 +118,8 @@ def _labels(inside: str) -> dict[str, str] | None:
 
 def _index(labels: dict[str, str], name: str, where: str) -> int:
     text = labels.get(name, "")
-    if not (text.isascii() and text.isdigit() and int(text) < MAX_INDEX):
+    # Python refuses to read numbers of thousands of digits.
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < MAX_INDEX):
         raise ExpertLogError(f"{where}: label {name} must be a number from 0, got {text!r:.40}")
     return int(text)
 

@@ -23,6 +23,7 @@ BUNDLED = Path(gossamer.__file__).parent / "data"
 """Models that ship in the package, a folder each."""
 SMALL = ("nano", "debug")
 MAX_SEQUENCES = 16
+MAX_THREADS, MOST_SEQUENCES = 1024, 4096
 SMALL_CACHE, CACHE_SHARE = 1 << 30, 0.25
 """Cache of nano and debug in bytes; share of the free memory for any other model."""
 
@@ -63,10 +64,15 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name in ("threads", "cache_bytes", "max_sequences"):
+        for name, most in (
+            ("threads", MAX_THREADS),
+            ("max_sequences", MOST_SEQUENCES),
+            ("cache_bytes", None),
+        ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise LoadError(f"{name} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= (most or value):
+                limit = f"from 1 to {most}" if most else "at least 1"
+                raise LoadError(f"{name} must be {limit}, got {value}")
 
 
 def load(
@@ -174,7 +180,9 @@ def _assemble(name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int |
         raise LoadError(
             f"{name}: the tokenizer has {tokenizer.vocab_size} ids, the model only {config.vocab_size}"
         )
-    engine = BatchedEngine(runner, EngineSettings(seed=seed))
+    # Every sequence that has a slot may run: a token each, and a block of somebody's prompt.
+    tokens = max(EngineSettings.max_batch_tokens, runner.num_slots + runner.block_size - 1)
+    engine = BatchedEngine(runner, EngineSettings(max_batch_tokens=tokens, seed=seed))
     upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
     return Loaded(
         name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream
