@@ -1,5 +1,6 @@
 """Drill documents: the same each time, of the promised length, and mostly told by what stands before."""
 
+import re
 import zlib
 
 import pytest
@@ -10,6 +11,7 @@ from gossamer.train import drill
 from gossamer.train.dialogue.values import Draw
 from gossamer.train.drill import Drills
 
+CALL_WORDS = {"argument", "boolean", "number", "object", "string"}
 WORDS = [f"{a}{b}{c}" for a in "bdfglm" for b in ("ar", "en", "ol") for c in ("t", "is", "us", "ap")]
 
 
@@ -25,6 +27,22 @@ def test_documents_keep_to_their_length(difficulty):
     assert min(lengths) >= 500
     assert sum(lengths) / len(lengths) < 2400
     assert max(lengths) < 6000
+
+
+def test_what_is_marked_is_told_by_what_stands_before():
+    drills = Drills(1, WORDS)
+    shares = []
+    for index in range(60):
+        pieces = drills.pieces(index)
+        assert "".join(text for text, _ in pieces) == drills.text(index)
+        shares.append(sum(len(text) for text, told in pieces if told) / len(drills.text(index)))
+        before = ""
+        for text, told in pieces:
+            # Escapes write the same text in other letters; a call brings words of its own.
+            words = re.findall(r"\w{6,}", text) if told and "\\" not in text + before else []
+            assert all(word in before for word in words if word not in CALL_WORDS)
+            before += text
+    assert 0.3 < sum(shares) / len(shares) < 0.7
 
 
 def test_most_of_a_document_can_be_told_by_looking_back():

@@ -10,7 +10,7 @@ from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
 from gossamer.train.errors import TrainError
 from gossamer.train.muon import MuonAdam, orthogonalise, uses_muon
-from gossamer.train.plan import Plan, two_stages
+from gossamer.train.plan import Plan, after_graft, two_stages
 from gossamer.train.prepare import prepare
 from gossamer.train.run import open_run, trained
 
@@ -31,8 +31,10 @@ def test_a_plan_of_another_version_is_named(tmp_path, text):
         Plan.read(tmp_path / "plan.json")
 
 
-def test_a_fifth_of_the_tokens_or_more_is_sparse():
-    plan = two_stages("tokens", 1000.0)
+@pytest.mark.parametrize("recipe", [two_stages, after_graft])
+def test_a_fifth_of_the_tokens_or_more_is_sparse(recipe):
+    plan = recipe("tokens", 1000.0)
+    assert sum(p.budget for p in plan.phases) == pytest.approx(1000.0)
     sparse = sum(p.budget for p in plan.phases if p.attention == "sparse")
     assert sparse / sum(p.budget for p in plan.phases) >= 0.2
 
@@ -94,6 +96,30 @@ def test_muon_takes_matrices_and_adam_the_rest():
     assert not uses_muon("model.layers.0.input_layernorm.weight", vector)
     assert not uses_muon("lm_head.weight", matrix)
     assert not uses_muon("model.layers.1.block_sparse_moe.gate.weight", matrix)
+
+
+def test_a_grafted_plan_says_so_and_is_read_back(tmp_path):
+    after_graft("seconds", 60.0, start_from="x").write(tmp_path / "plan.json")
+    plan = Plan.read(tmp_path / "plan.json")
+    assert plan.grafted
+    assert plan.start_from == "x"
+
+
+def test_a_graft_needs_weights_to_begin_with(tmp_path):
+    with pytest.raises(TrainError, match=r"--graft .* --start"):
+        open_run(tmp_path / "run", minutes=1, graft=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_restored_optimiser_can_be_given_other_rates():
+    model = nn.Linear(32, 32)
+    optimizer = MuonAdam(model.named_parameters(), lr=1e-2, matrix_lr=2e-2)
+    saved = optimizer.state_dict()
+    optimizer = MuonAdam(model.named_parameters(), lr=1e-3, matrix_lr=2e-3)
+    optimizer.load_state_dict(saved)
+    optimizer.set_peaks(1e-3, 2e-3)
+    optimizer.set_scale(0.5)
+    assert sorted(group["lr"] for group in optimizer.param_groups) == [0.5e-3, 1e-3]
 
 
 def test_optimiser_goes_downhill_and_restores(tmp_path):

@@ -60,6 +60,20 @@ def test_rows_depend_on_their_number_alone(tmp_path, tokenizer, number):
     assert len(first[1]) == LENGTH
 
 
+def test_of_drills_only_what_is_told_is_asked(tokenizer):
+    drills = Drills(5)
+    ids, targets = DrillRows(drills, tokenizer, LENGTH).row(0)
+    at, asked = 0, []
+    for text, told in drills.pieces(0):
+        own = len(tokenizer.encode(text))
+        asked += range(at, at + own) if told else ()
+        at += own
+    asked = [place for place in asked if 0 < place < LENGTH]
+    assert asked
+    assert [place + 1 for place in np.flatnonzero(targets[: at - 1] >= 0) if place + 1 < LENGTH] == asked
+    assert all(targets[place - 1] == ids[place] for place in asked)
+
+
 def test_kinds_follow_the_shares_and_name_their_rows(tmp_path, tokenizer):
     drills = DrillRows(Drills(5), tokenizer, 64)
     dialogues = DialogueRows(Generator(5), tokenizer, 64)

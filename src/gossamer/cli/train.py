@@ -20,6 +20,7 @@ def nano(
     seed: int = 1,
     threads: int = 2,
     start: Path | None = None,
+    graft: bool = False,
     kernels: Literal["fused", "torch"] = "fused",
     data_dir: Path | None = None,
     steps: int | None = None,
@@ -37,6 +38,7 @@ def nano(
         seed: Of weights, data order and dialogues.
         threads: Threads that compute.
         start: Exported folder whose weights a new run begins with, instead of random ones.
+        graft: Put heads that copy into these weights before the first step.
         kernels: Native kernels, or torch's operators where no compiler was there at installation.
         data_dir: Folder of .txt files to learn from instead of the data packages.
         steps: Stop after this many steps; the run can go on later.  Ctrl-C stops too.
@@ -68,6 +70,7 @@ def nano(
             tokens=tokens,
             seed=seed,
             start=start,
+            graft=graft,
             kernels=kernels,
             data_dir=data_dir,
             threads=threads,

@@ -1,8 +1,8 @@
 """Text rows that teach copying and look-up: what a tool call is made of, before any dialogue is seen.
 
 Every document is a few exercises, the first ones short. Each writes something drawn at random and then
-writes it again, whole or in part, in the same order or another, so that half of the tokens can be told
-only by looking back; the distance grows from a few tokens to about 700.
+writes it again, whole or in part, in the same order or another; the distance grows from a few tokens to about
+700.  What can be told only by looking back is marked, so that nothing else need be learned.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from gossamer.train.dialogue.values import Draw
 
 Pairs = dict[str, object]
 
+TOLD, END = "\x02", "\x03"
+"""Around what earlier text tells; no text that is drawn holds these characters."""
 TARGET_CHARS = (500, 900, 1500, 2200)
 """Lengths of a document; a character is about half a token here, values being hard to merge."""
 STRINGS: tuple[values.Maker, ...] = (
@@ -72,6 +74,17 @@ class Drills:
 
     def text(self, index: int) -> str:
         """Document number `index`: 500 to 3,000 characters."""
+        return _unmarked(self._marked(index))
+
+    def pieces(self, index: int) -> list[tuple[str, bool]]:
+        """The same in pieces, each with whether earlier ones tell it."""
+        found = []
+        for part in self._marked(index).split(TOLD):
+            told, _, free = part.rpartition(END)
+            found += [(told, True), (free, False)]
+        return [(text, told) for text, told in found if text]
+
+    def _marked(self, index: int) -> str:
         rng = Draw(f"{self.seed}/drill/{index}", self.words, self.difficulty)
         room = rng.choice(TARGET_CHARS)
         parts: list[str] = []
@@ -79,7 +92,7 @@ class Drills:
         while length < room:
             part = rng.choice(EXERCISES)(rng, size)
             parts.append(part)
-            length += len(part)
+            length += len(_unmarked(part))
             size = min(size + rng.randint(1, 3), 4 + round(20 * self.difficulty))
         return "\n\n".join(parts) + "\n"
 
@@ -91,13 +104,13 @@ def repeated(rng: Draw, size: int) -> str:
     joint = rng.choice(SEPARATORS)
     line = joint.join([str(rng.choice(makers)(rng)) for _ in range(size)])
     again = rng.choice((1, 1, 2)) if len(line) < 400 else 1
-    return f"\n{rng.choice(RULES)}".join([line] * (1 + again))
+    return f"\n{rng.choice(RULES)}".join([line] + [_told(line)] * again)
 
 
 def characters(rng: Draw, size: int) -> str:
     """A random string of characters, then the same again."""
     line = "".join([rng.choice(values.ALPHABET + "-_/. ") for _ in range(3 + 2 * size)]).strip()
-    return f"\n{rng.choice(RULES)}".join([line] * rng.choice((2, 2, 3)))
+    return f"\n{rng.choice(RULES)}".join([line] + [_told(line)] * rng.choice((1, 1, 2)))
 
 
 def pieces(rng: Draw, size: int) -> str:
@@ -105,7 +118,7 @@ def pieces(rng: Draw, size: int) -> str:
     items = list(dict.fromkeys(str(rng.choice(STRINGS)(rng)) for _ in range(size + 1)))
     follow = list(itertools.pairwise(items))
     rng.shuffle(follow)
-    lines = [f"after {a}: {b}" for a, b in follow[: 1 + size // 2]]
+    lines = [f"after {a}: {_told(b)}" for a, b in follow[: 1 + size // 2]]
     return "\n".join([rng.choice((", ", "\n", " ; ")).join(items), *lines])
 
 
@@ -117,7 +130,7 @@ def looked_up(rng: Draw, size: int) -> str:
     forward, backward = rng.choice(QUESTIONS)
     reverse = rng.random() < 0.25 and len({str(v) for v in pairs.values()}) == len(pairs)
     form = backward if reverse else forward
-    asked = [_fill(form, key, pairs[key]) for key in keys[: 1 + 2 * size // 3]]
+    asked = [_asked(form, key, pairs[key], reverse=reverse) for key in keys[: 1 + 2 * size // 3]]
     return "\n".join([_block(rng, pairs), rng.choice(RULES) + asked[0], *asked[1:]])
 
 
@@ -131,7 +144,8 @@ def rewritten(rng: Draw, size: int) -> str:
             keys = sorted(keys) if rng.random() < 0.5 else rng.sample(keys, len(keys))
         own = {key: pairs[key] for key in keys}
         kind = rng.random()
-        written.append(_json(rng, own) if kind < 0.45 else _block(rng, own))
+        made = _json(rng, own) if kind < 0.45 else _block(rng, own)
+        written.append(_told(made) if written else made)
     return f"\n{rng.choice(RULES)}".join(written)
 
 
@@ -143,7 +157,12 @@ def called(rng: Draw, size: int) -> str:
     said = rng.choice((", ", " and ", "; ")).join([_fill(form, key, pairs[key]) for key in keys])
     tool = f"{values.ascii_word(rng)}_{values.ascii_word(rng)}"
     block = [f'argument key="{key}" {_kind(value)}: {_shown(value)}' for key, value in sorted(pairs.items())]
-    return "\n".join([f"{rng.choice(('use', 'call', 'run'))} {tool} with {said}", f"call {tool}", *block])
+    return "\n".join(
+        [
+            f"{rng.choice(('use', 'call', 'run'))} {tool} with {said}",
+            _told("\n".join([f"call {tool}", *block])),
+        ]
+    )
 
 
 def chosen(rng: Draw, size: int) -> str:
@@ -151,7 +170,7 @@ def chosen(rng: Draw, size: int) -> str:
     records = {values.name(rng): _pairs(rng, rng.randint(1, 3), plain=True) for _ in range(max(2, size // 2))}
     lines = [f"{name}: {_json(rng, record)}" for name, record in records.items()]
     wanted = rng.sample(list(records), 1 + len(records) // 2)
-    asked = [f"{name}\n{_block(rng, records[name])}" for name in wanted]
+    asked = [f"{name}\n{_told(_block(rng, records[name]))}" for name in wanted]
     return "\n".join([*lines, *asked])
 
 
@@ -161,7 +180,8 @@ def escapes(rng: Draw, size: int) -> str:
     for _ in range(max(1, size // 2)):
         raw = rng.choice((values.quoted, values.escaped, values.foreign, values.path, values.hard))(rng)
         form = json.dumps(raw, ensure_ascii=rng.random() < 0.3)
-        lines.append(f"{raw}  {form}" if rng.random() < 0.5 else f"{form}  {raw}")
+        first, second = (raw, form) if rng.random() < 0.5 else (form, raw)
+        lines.append(f"{first}  {_told(second)}")
     return "\n".join(lines)
 
 
@@ -177,7 +197,7 @@ def planted(rng: Draw, size: int) -> str:
         )
     ask = rng.choice(("What is the {k}? {v}", "{k}? {v}", "So the {k} is {v}", "The {k} was: {v}"))
     wanted = rng.sample(list(facts), rng.randint(1, len(facts)))
-    return " ".join(lines) + "\n" + "\n".join([_fill(ask, key, facts[key]) for key in wanted])
+    return " ".join(lines) + "\n" + "\n".join([_asked(ask, key, facts[key]) for key in wanted])
 
 
 EXERCISES: tuple[Callable[[Draw, int], str], ...] = (
@@ -226,6 +246,21 @@ def _json(rng: Draw, pairs: Pairs) -> str:
 
 def _fill(form: str, key: str, value: object) -> str:
     return form.replace("{k}", key).replace("{v}", _shown(value))
+
+
+def _asked(form: str, key: str, value: object, *, reverse: bool = False) -> str:
+    """A question with its answer, which earlier text tells: the value, or in reverse the key."""
+    if reverse:
+        return form.replace("{k}", _told(key)).replace("{v}", _shown(value))
+    return form.replace("{k}", key).replace("{v}", _told(_shown(value)))
+
+
+def _told(text: str) -> str:
+    return f"{TOLD}{text}{END}"
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(TOLD, "").replace(END, "")
 
 
 def _shown(value: object) -> str:

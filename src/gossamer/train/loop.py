@@ -22,6 +22,7 @@ from gossamer.model.latent_moe import LatentMoE
 from gossamer.model.transformer import Transformer
 from gossamer.train import state
 from gossamer.train.errors import TrainError
+from gossamer.train.indexers import fit_indexers
 from gossamer.train.muon import MuonAdam
 from gossamer.train.passes import Job, open_passes
 from gossamer.train.plan import Phase, Plan
@@ -86,6 +87,7 @@ class Trainer:
         self.progress = state.Progress()
         if (folder / state.FILE).exists():
             self.progress = state.restore(folder, model, self.optimizer)
+            self.optimizer.set_peaks(plan.lr, plan.matrix_lr)
             self._log({"event": "resumed"})
 
     def run(self, max_steps: int | None = None) -> None:
@@ -117,6 +119,8 @@ class Trainer:
         started = time.monotonic()
         p, plan = self.progress, self.plan
         batch = self.data[phase.data].batch(p.rows.get(phase.data, 0), plan.batch_rows)
+        if phase.trains == "indexer" and plan.fit_indexers and p.phase_done == 0:
+            fit_indexers(self.model, torch.from_numpy(batch.ids))
         scale = plan.rate(p.step, p.trunk_done)
         self.optimizer.set_scale(1.0 if phase.trains == "indexer" else scale)
         with_kl = phase.trains == "indexer" or (phase.trains == "both" and p.step % plan.kl_every == 0)

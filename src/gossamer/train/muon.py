@@ -96,6 +96,11 @@ class MuonAdam(torch.optim.Optimizer):
             groups, {"lr": lr, "momentum": momentum, "betas": betas, "weight_decay": weight_decay}
         )
 
+    def set_peaks(self, lr: float, matrix_lr: float) -> None:
+        """Set the peak rates, which a restored state brings along from when it was saved."""
+        for group in self.param_groups:
+            group["peak"] = matrix_lr if group["muon"] else lr
+
     def set_scale(self, scale: float) -> None:
         """Set every group's rate to its peak times `scale`."""
         for group in self.param_groups:

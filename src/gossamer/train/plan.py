@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +68,10 @@ class Plan:
     """Kinds of rows in the dialogue stage."""
     start_from: str | None = None
     """Name of the export whose weights the run began with; None for random ones."""
+    grafted: bool = False
+    """Whether the parts that copy were put into these weights before the first step (`train/graft.py`)."""
+    fit_indexers: bool = False
+    """Whether indexers begin as the attention of their layers (`train/indexers.py`), not at random."""
     notes: tuple[str, ...] = ()
     """What was changed by hand during the run, for the card."""
 
@@ -143,16 +148,49 @@ PHASES: tuple[tuple[str, Data, Attention, Trains, bool, float], ...] = (
 """The default recipe: the fields of `Phase`, the last one as a share of the whole budget."""
 
 
+GRAFTED_PHASES: tuple[tuple[str, Data, Attention, Trains, bool, float], ...] = (
+    ("copying", "copying", "dense", "trunk", False, 0.1),
+    ("dialogue, dense", "dialogue", "dense", "trunk", True, 0.5),
+    ("indexer", "dialogue", "dense", "indexer", True, 0.04),
+    ("dialogue, sparse", "dialogue", "sparse", "both", True, 0.36),
+)
+"""For weights that know text already and begin with grafted parts."""
+GRAFTED_STAGES: dict[str, Any] = {
+    "copying_stage": (("copy", 0.35), ("drill", 0.25), ("text", 0.25), ("dialogue whole", 0.15)),
+    "dialogue_stage": (
+        ("text", 0.2),
+        ("copy", 0.06),
+        ("drill", 0.14),
+        ("easy dialogue", 0.26),
+        ("dialogue", 0.34),
+    ),
+    "text_shares": (("technical", 0.52), ("prose", 0.32), ("python", 0.16)),
+    "decay_from": 0.4,
+}
+"""A row of text has three times the targets of a row of dialogues, so the two weigh about the same."""
+
+
+def after_graft(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
+    """Copying beside text, then dialogues as in `two_stages`."""
+    phases = _shared_out(GRAFTED_PHASES, budget)
+    return Plan(unit=unit, phases=phases, grafted=True, fit_indexers=True, **GRAFTED_STAGES, **settings)
+
+
 def two_stages(unit: Literal["seconds", "tokens"], budget: float, **settings: Any) -> Plan:
     """Copying, text, then dialogues with MXFP4 experts: dense, the indexers alone, sparse.
 
     Copying from the context is learned with dense attention; an indexer can only choose what the attention
     already looks for.
     """
-    phases = tuple(
+    return Plan(unit=unit, phases=_shared_out(PHASES, budget), **settings)
+
+
+def _shared_out(
+    parts: Sequence[tuple[str, Data, Attention, Trains, bool, float]], budget: float
+) -> tuple[Phase, ...]:
+    return tuple(
         Phase(
             name=name, data=data, attention=attention, trains=trains, fake_quant=quant, budget=share * budget
         )
-        for name, data, attention, trains, quant, share in PHASES
+        for name, data, attention, trains, quant, share in parts
     )
-    return Plan(unit=unit, phases=phases, **settings)

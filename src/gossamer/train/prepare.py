@@ -33,6 +33,8 @@ VOCAB_SCHEMAS = 4000
 VOCAB_DIALOGUES = 6000
 STAGE_SEED_OFFSET = 7_000_003
 """Between the seeds of the two stages."""
+EASY = 0.4
+"""Difficulty of the easy dialogues: up to three tools and two arguments, mostly one turn."""
 WORD = re.compile(r"\b[a-z]{3,12}\b")
 WORD_COUNT = 12
 """How often a word of the training text must occur to be used in drills and dialogues."""
@@ -127,6 +129,11 @@ def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
         "drill": DrillRows(Drills(seed, prepared.words), tokenizer, length),
         "easy drill": DrillRows(Drills(seed + 1, prepared.words, 0.3), tokenizer, length),
         "dialogue": DialogueRows(generator, tokenizer, length),
+        "easy dialogue": DialogueRows(
+            Generator(seed + 2, prepared.glossary, words=prepared.words, difficulty=EASY),
+            tokenizer,
+            length,
+        ),
         "dialogue whole": DialogueRows(
             Generator(seed + 1, prepared.glossary, words=prepared.words), tokenizer, length, everything=True
         ),

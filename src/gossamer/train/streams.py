@@ -28,6 +28,10 @@ MIN_TAIL = 96
 """A dialogue is cut at the end of a row only when at least this many of its tokens fit."""
 
 
+REPEATED_SHARE = 0.65
+"""Of the spans of a copying row."""
+
+
 class RowSource(Protocol):
     """Rows by number."""
 
@@ -146,7 +150,7 @@ class DialogueRows:
 
 
 class DrillRows:
-    """Rows of copying drills, learned whole; a drill that does not fit is cut."""
+    """Rows of copying drills; only what earlier text tells is asked, and a drill that does not fit is cut."""
 
     def __init__(self, drills: Drills, tokenizer: Tokenizer, length: int):
         self._drills = drills
@@ -157,20 +161,25 @@ class DrillRows:
     def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and targets [T] of row `number`."""
         ids: list[int] = []
+        asked: list[bool] = []
         offset = 0
         while len(ids) < self._length + 1:
-            ids += [*self._tokenizer.encode(self._drills.text(number * DRILLS_PER_ROW + offset)), self._end]
+            for text, told in self._drills.pieces(number * DRILLS_PER_ROW + offset):
+                own = self._tokenizer.encode(text)
+                ids += own
+                asked += [told] * len(own)
+            ids.append(self._end)
+            asked.append(False)
             offset += 1
         row = np.array(ids[: self._length + 1], dtype=np.int64)
-        return row[:-1], row[1:]
+        return row[:-1], np.where(asked[: self._length + 1], row, -100)[1:]
 
 
 class CopyRows:
     """Rows of random tokens said again: nothing but looking back predicts them.
 
-    A row is a chain of blocks; a block is a span of tokens drawn one by one from the training text, then the
-    same span again and again, with nothing or some other tokens between.  Only the repetitions are
-    targets.  Spans grow from a few tokens to a quarter of the row.
+    A row is a chain of spans: new ones, tokens drawn one by one, and earlier ones of the same row said again,
+    whole or in part, from any distance.  Only the repetitions are targets, from their third token on.
 
     Args:
         folder: of the encoded text; tokens are drawn with its frequencies.
@@ -191,22 +200,32 @@ class CopyRows:
         rng = np.random.default_rng([self._seed, 91, number])
         ids: list[np.ndarray] = []
         asked: list[np.ndarray] = []
+        spans: list[np.ndarray] = []
         room = self._length + 1
         while room > 0:
-            size = int(np.exp(rng.uniform(np.log(2), np.log(self._length // 4))))
-            span = self._drawn(rng, size)
-            gap = 0 if rng.random() < 0.5 else int(rng.integers(1, 1 + self._length // 16))
-            # Short spans come more often, so that all lengths ask for about as many tokens.
-            for turn in range(2 + min(6, 48 // size)):
-                between = self._drawn(rng, gap if turn else 1)
-                ids += [between, span]
-                # The first token of a repetition cannot be foreseen.
-                flags = np.full(len(span), turn > 0)
-                flags[0] = False
-                asked += [np.zeros(len(between), dtype=bool), flags]
-                room -= len(between) + len(span)
+            again = len(spans) > 0 and rng.random() < REPEATED_SHARE
+            if again:
+                span = self._part(rng, spans[int(rng.integers(len(spans)))])
+            else:
+                span = self._drawn(rng, int(np.exp(rng.uniform(np.log(3), np.log(self._length // 12)))))
+                spans.append(span)
+            flags = np.full(len(span), again)
+            # Where a repetition starts cannot be foreseen, nor can a frequent token tell what follows it.
+            flags[:2] = False
+            ids.append(span)
+            asked.append(flags)
+            room -= len(span)
         row = np.concatenate(ids)[: self._length + 1]
         return row[:-1], np.where(np.concatenate(asked)[: self._length + 1], row, -100)[1:]
+
+    @staticmethod
+    def _part(rng: np.random.Generator, span: np.ndarray) -> np.ndarray:
+        """The whole span, or a piece of at least four tokens."""
+        if len(span) < 8 or rng.random() < 0.5:
+            return span
+        size = int(rng.integers(4, len(span)))
+        start = int(rng.integers(0, len(span) - size + 1))
+        return span[start : start + size]
 
     def _drawn(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """`count` tokens, each from a place of its own."""

@@ -13,12 +13,12 @@ __all__ = ["EFFORTS", "Dialogue", "Generator"]
 
 GLOSSARY = (("test", "a procedure to find out whether something works"),)
 WITH_CALLS: tuple[tuple[float, Callable[[Draw, str | None], Dialogue]], ...] = (
-    (0.58, turns.single),
-    (0.06, turns.parallel),
-    (0.09, turns.chained),
+    (0.50, turns.single),
+    (0.03, turns.parallel),
+    (0.14, turns.chained),
     (0.07, turns.again),
-    (0.09, recall.decided),
-    (0.11, repair.failing),
+    (0.12, recall.decided),
+    (0.14, repair.failing),
 )
 """Shares among the dialogues with calls."""
 TALK_SHARE = 0.15

@@ -294,7 +294,7 @@ def _object(rng: Draw, described: bool) -> Parameter:
 
 PARAMETERS: tuple[Callable[[Draw, bool], Parameter], ...] = (
     *(_string,) * 6,
-    *(_kind,) * 5,
+    *(_kind,) * 2,
     *(_integer,) * 3,
     *(_number,) * 2,
     *(_boolean,) * 3,

@@ -10,7 +10,7 @@ from gossamer.train.dialogue.schema import Parameter, Task, Tool, fill
 from gossamer.train.dialogue.tools import CONCEPTS, Concept
 from gossamer.train.dialogue.values import Draw
 
-EVERYDAY_SHARE = 0.2
+EVERYDAY_SHARE = 0.06
 OWN_ASK_SHARE = 0.6
 """How often an everyday tool is asked for with a sentence of its own."""
 

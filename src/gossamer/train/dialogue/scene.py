@@ -98,7 +98,7 @@ class Scene:
             tasks: the calls, in order.
             note: what it decides on the way; later turns may need it.
         """
-        thoughts = call_thoughts(tasks, self.tools, self.effort)
+        thoughts = call_thoughts(tasks, self.effort)
         calls = [task.call(f"call_{self._num_calls + i}") for i, task in enumerate(tasks)]
         self._num_calls += len(calls)
         self.messages.append(
@@ -162,7 +162,7 @@ class Scene:
         )
 
 
-def call_thoughts(tasks: Sequence[Task], tools: Sequence[Tool], effort: str | None) -> str:
+def call_thoughts(tasks: Sequence[Task], effort: str | None) -> str:
     """Low names the tool, high also the arguments, max writes each with its value."""
     if effort == "low":
         return f"Call {', '.join([task.tool.name for task in tasks])}."
@@ -171,12 +171,9 @@ def call_thoughts(tasks: Sequence[Task], tools: Sequence[Tool], effort: str | No
         if effort == "high":
             lines.append(f"{task.tool.name} fits. Call it with {', '.join(task.arguments())}.")
             continue
-        lines.append(f"The user wants to {task.tool.wish}.")
-        others = [tool.name for tool in tools if tool is not task.tool][:2]
-        against = f", not {' or '.join(others)}" if others else ""
-        lines.append(f"{task.tool.name} does that{against}.")
+        lines.append(f"{task.tool.name} fits best.")
         lines += [f"{key} = {spoken(value)}" for key, value in task.arguments().items()]
-        lines.append(f"Call {task.tool.name}.")
+        lines.append(f"These are all the values there are for it. Call {task.tool.name}.")
     return "\n".join(lines)
 
 

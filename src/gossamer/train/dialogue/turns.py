@@ -49,7 +49,7 @@ def linked(rng: Draw, *requests: str) -> str:
 
 def number_of_tools(rng: Draw) -> int:
     """One to five."""
-    return min(rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5)), 1 + round(4 * rng.difficulty))
+    return min(rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 5)), 1 + round(4 * rng.difficulty))
 
 
 def finished(scene: Scene, family: str, asked: str) -> Dialogue:
