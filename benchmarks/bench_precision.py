@@ -59,7 +59,7 @@ def theirs(llama: Path, model: Path, wanted: list[list[int]], vocab_size: int) -
     with llama_peer.llama_server(llama, model, LOGS / "llama.log", "-t", "1", "-c", "1024") as server:
         for row, ids in zip(rows, wanted, strict=True):
             body = {"prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": vocab_size}
-            answer = server.post("/completion", {**body, "cache_prompt": False})
+            answer = server.ask("/completion", {**body, "cache_prompt": False})
             for entry in answer["completion_probabilities"][0]["top_logprobs"]:
                 row[entry["id"]] = entry["logprob"]
     return rows

@@ -10,9 +10,9 @@ import bench_engine
 import k3_files
 import llama_peer
 import numpy as np
+from server_process import ServerProcess
 
 import gossamer
-from gossamer.engine.runner import Segment
 from gossamer.kernels import backend
 from gossamer.kernels.network import Precision
 from gossamer.text.tokenizer import Tokenizer
@@ -52,10 +52,10 @@ def served(folder: Path) -> Path:
     return out
 
 
-def our_server(folder: Path, log: Path, *options: str) -> llama_peer.Server:
+def our_server(folder: Path, log: Path, *options: str) -> ServerProcess:
     program = str(Path(sys.executable).with_name("gossamer"))
     command = [program, "serve", str(folder), "--port", "PORT", *options]
-    return llama_peer.Server(command, ready="/healthz", log=log)
+    return ServerProcess(command, ready="/healthz", log=log)
 
 
 def question(seed: int, tokens: int) -> dict:
@@ -90,7 +90,7 @@ def concurrent_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
         ]
         with our_server(served(folder), LOGS / "ours.log", *options) as server:
             bodies = [question(i, PROMPT) for i in range(REQUESTS)]
-            seconds, answers = server.together("/v1/chat/completions", bodies)
+            seconds, answers = llama_peer.together(server, "/v1/chat/completions", bodies)
         usage = [answer["usage"] for answer in answers]
         assert all(u["completion_tokens"] == ANSWER for u in usage), usage
         found[mode] = sum(u["total_tokens"] for u in usage) / seconds
@@ -108,7 +108,7 @@ def concurrent_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
             }
             for i in range(REQUESTS)
         ]
-        seconds, answers = server.together("/completion", bodies)
+        seconds, answers = llama_peer.together(server, "/completion", bodies)
         made = sum(a["tokens_predicted"] + a["tokens_evaluated"] for a in answers)
     peer = made / seconds
     return [
@@ -129,10 +129,10 @@ def concurrent_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
     ]
 
 
-def first_token(server: llama_peer.Server, path: str, body: dict) -> float:
+def first_token(server: ServerProcess, path: str, body: dict) -> float:
     """Seconds from the start of the process to a whole answer of one token."""
     with server:
-        server.post(path, body)
+        server.ask(path, body)
         return time.perf_counter() - server.began
 
 
@@ -176,7 +176,7 @@ def memory_rows(folder: Path, gguf: Path, llama: Path) -> list[dict]:
     for kind, options in (("repacked", []), ("no-repack", ["--no-repack"])):
         arguments = ["-t", "2", "-c", "4096", *options]
         with llama_peer.llama_server(llama, gguf, LOGS / "llama.log", *arguments) as server:
-            server.post("/completion", {"prompt": list(range(5, 261)), "n_predict": 16})
+            server.ask("/completion", {"prompt": list(range(5, 261)), "n_predict": 16})
             peers[kind] = server.peak_bytes() / gguf.stat().st_size
     return [
         {
@@ -200,16 +200,7 @@ def long_rows() -> list[dict]:
     rates: dict[str, tuple[float, float]] = {}
     for name, folder in (("sparse", NANO), ("dense", k3_files.nano_k3())):
         ours = bench_engine.Ours(folder, 1, Precision())
-        ours.blocks = list(range(LONG // ours.runner.block_size + 4))
-        ours.ids = np.random.default_rng(0).integers(0, 4000, LONG + 512).tolist()
-        prefill = ours.prefill(LONG)
-        begin = time.perf_counter()
-        for at in range(LONG, LONG + 128):
-            segment = Segment(
-                token_ids=[ours.ids[at]], start=at, slot=0, blocks=ours.blocks, want_logits=True
-            )
-            ours.runner.run([segment])
-        rates[name] = (prefill, 128 / (time.perf_counter() - begin))
+        rates[name] = (ours.prefill(LONG), ours.decode_from(LONG, 128))
     return [
         {
             "name": f"engine.sparse.{part}.32k",

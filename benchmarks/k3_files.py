@@ -4,27 +4,25 @@ llama.cpp knows K3 but no sparse attention, so nothing here has indexers.  Files
 `.cache/bench` at the root (7 GB).
 """
 
-import json
 import shutil
 import subprocess
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from llama_peer import ROOT
+from plain_tokenizer import write_tokenizer
 
 import gossamer
 from gossamer.checkpoint import CheckpointReader, CheckpointWriter
+from gossamer.checkpoint.bf16 import f32_to_bf16
 from gossamer.config import count, hf, layout
 from gossamer.config.model import KDAConfig, MLAConfig, ModelConfig, MoEConfig, QuantConfig
 from gossamer.kernels.random_weights import random_weights
 from gossamer.kernels.weights import settled
 
-ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"
-SPECIALS = ("[BOS]", "[EOS]", "<|end_of_msg|>", "[PAD]")
-VERSION = "1"
+VERSION = "2"
 """Of what this file writes; another one makes the files anew."""
 
 
@@ -129,8 +127,6 @@ def _write_bench(folder: Path) -> None:
 
 
 def _stored(data: np.ndarray, dtype: str) -> tuple[np.ndarray, str]:
-    from gossamer.checkpoint.bf16 import f32_to_bf16
-
     if dtype == "BF16" and data.dtype == np.float32:
         return f32_to_bf16(data), dtype
     return data, dtype
@@ -144,24 +140,5 @@ def _write_nano(folder: Path) -> None:
         )
         hf.write(config, folder)
         write_tokenizer(folder, config.vocab_size)
-        for name in _text_tensors(reader.names()):
+        for name in sorted(name for name in reader.names() if ".indexer." not in name):
             writer.add(name, reader.array(name), reader.info(name).dtype)
-
-
-def _text_tensors(names: Iterable[str]) -> list[str]:
-    return [name for name in sorted(names) if ".indexer." not in name]
-
-
-def write_tokenizer(folder: Path, vocab_size: int) -> None:
-    """As many tokens as wanted, none of them meant to be read: prompts of benchmarks are ids."""
-    tokens = [*map(chr, range(33, 127)), "\u0120", "\u010a"]
-    tokens += [f"t{i}" for i in range(vocab_size - len(SPECIALS) - len(tokens))]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("t", "0")]))  # the file format wants some
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIALS])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    names = {"bos_token": "[BOS]", "eos_token": "<|end_of_msg|>", "pad_token": "[PAD]"}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

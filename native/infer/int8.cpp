@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "infer/simd.h"
+#include "mx/bits.h"
 
 namespace {
 
@@ -13,13 +14,6 @@ constexpr long kBlock = kInt8Block;
 constexpr float kSmallest = 1e-30f, kLargest = 3.40282347e38f;
 // Rows whose scales are decoded at a time.
 constexpr int kRows = 4;
-
-inline float e8m0(uint8_t e) {
-    const uint32_t bits = e == 0 ? 0x00400000u : static_cast<uint32_t>(e) << 23;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
 
 // The largest magnitude of a block, or NaN where a value is no number.
 inline float largest(const float *x) {
@@ -67,11 +61,7 @@ struct Packed {
     using Code = uint8_t;
     static inline Codes load(const uint8_t *codes) {
         const __m128i values16 = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-        const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
-        // Even columns in the lower half, odd ones in the upper half.
-        const __m256i index =
-            _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values16), index);
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values16), mx::unpacked(codes));
     }
 };
 
@@ -80,12 +70,6 @@ struct Whole {
     using Code = int8_t;
     static inline Codes load(const int8_t *codes) { return load_bytes(codes); }
 };
-
-inline float total(__m256 v) {
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
-}
 
 // R rows and M tokens at once; `scales` [R, blocks] of the rows, or of their products with the one token's.
 template <class Weights, int R, int M, bool Ready = false>
@@ -110,7 +94,7 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
             }
         }
     for (int r = 0; r < R; ++r)
-        for (int m = 0; m < M; ++m) y[m * ldy + r] = total(acc[r][m]);
+        for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 
 #else
@@ -159,9 +143,7 @@ inline long tokens_of(const typename Weights::Code *w, const float *scales, long
                       long first, long tokens, float *y, long ldy) {
     const long k = blocks * kBlock;
     for (; first + M <= tokens; first += M)
-        tile<Weights, R, M>(w, scales, blocks,
-                            {x.codes + first * k, x.scales + first * blocks},
-                            y + first * ldy, ldy);
+        tile<Weights, R, M>(w, scales, blocks, {x.codes + first * k, x.scales + first * blocks}, y + first * ldy, ldy);
     return first;
 }
 
@@ -237,7 +219,7 @@ void weights_to_int8(const float *w, long cols, int8_t *codes, uint16_t *scales)
 void multiply_mxfp4_int8(const uint8_t *codes, const uint8_t *scales, long cols, const Int8Rows &x, long tokens,
                          float *y, long ldy, long row_begin, long row_end, std::vector<float> &scratch) {
     multiply<Packed>(codes, cols, x, tokens, y, ldy, row_begin, row_end, scratch,
-                     [scales](long i) { return 0.5f * e8m0(scales[i]); });
+                     [scales](long i) { return 0.5f * mx::e8m0(scales[i]); });
 }
 
 void multiply_int8(const int8_t *codes, const uint16_t *scales, long cols, const Int8Rows &x, long tokens, float *y,

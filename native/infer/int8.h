@@ -12,13 +12,12 @@ constexpr long kInt8Block = 32;
 
 // Activations as int8.  In MX order a block holds its even columns first, then the odd ones.
 struct Int8Rows {
-    const int8_t *codes = nullptr;    // [M, K], -127 to 127
-    const float *scales = nullptr;    // [M, K / 32]
+    const int8_t *codes = nullptr;  // [M, K], -127 to 127
+    const float *scales = nullptr;  // [M, K / 32]
 };
 
 // x [M, K] to int8: scale = largest magnitude / 127, codes to nearest, even at ties.  What is no finite number makes
-// its block's scale one that is none either.  A block below
-// 1e-30 counts as zeros.
+// its block's scale one that is none either; a block whose largest is below 1e-30 counts as zeros.
 void to_int8(const float *x, long tokens, long ldx, long cols, int8_t *codes, float *scales, bool mx_order);
 
 // One row of K weights to int8 by the same rule, with scales rounded up to BF16.

@@ -4,6 +4,7 @@
 
 #include "infer/simd.h"
 #include "infer/tiles.h"
+#include "mx/bits.h"
 
 namespace {
 
@@ -16,7 +17,7 @@ constexpr long kTileTokens = 96;
 // Rows that are decoded at a time; a multiple of 8.
 constexpr long kTileRows = 8;
 // From so many tokens on rows are worth decoding into memory first.
-constexpr long kMany = 12;
+constexpr long kMany = 25;
 
 using tiles::rows_of;
 using tiles::tile;
@@ -82,13 +83,6 @@ inline float *aligned(float *p) {
     return reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(p) + 63) & ~static_cast<uintptr_t>(63));
 }
 
-inline float scale_of(uint8_t e) {
-    const uint32_t bits = e == 0 ? 0x00400000u : static_cast<uint32_t>(e) << 23;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-
 #if defined(__AVX2__)
 
 // The 32 values of one block as vectors, in MX order.
@@ -104,10 +98,7 @@ inline Decoded decode_block(const uint8_t *codes, float scale) {
                                           (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0);
     const __m256i upper_table = _mm256_broadcastsi128_si256(upper16);
     const __m256i lower_table = _mm256_broadcastsi128_si256(lower16);
-    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(codes)));
-    // Even columns in the lower half, odd ones in the upper half.
-    const __m256i index =
-        _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    const __m256i index = mx::unpacked(codes);
     const __m256i upper = _mm256_shuffle_epi8(upper_table, index);
     const __m256i lower = _mm256_shuffle_epi8(lower_table, index);
     const __m256i first = _mm256_unpacklo_epi8(lower, upper), second = _mm256_unpackhi_epi8(lower, upper);
@@ -151,7 +142,7 @@ inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const flo
     for (long b = 0; b < k / kBlock; ++b)
         for (int r = 0; r < R; ++r) {
             const Decoded d =
-                decode_block(codes + r * (k / 2) + b * (kBlock / 2), scale_of(scales[r * (k / kBlock) + b]));
+                decode_block(codes + r * (k / 2) + b * (kBlock / 2), mx::e8m0(scales[r * (k / kBlock) + b]));
             for (int m = 0; m < M; ++m)
                 for (int i = 0; i < 4; ++i)
                     acc[r][m] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(x + m * ldx + b * kBlock + 8 * i), acc[r][m]);
@@ -237,7 +228,7 @@ void decode(const Matrix &w, long begin, long end, float *out) {
             const uint8_t *codes = static_cast<const uint8_t *>(w.data) + r * (w.cols / 2);
             const uint8_t *scales = static_cast<const uint8_t *>(w.scales) + r * (w.cols / kBlock);
             for (long b = 0; b < w.cols / kBlock; ++b)
-                decode_to(codes + b * (kBlock / 2), scale_of(scales[b]), row + b * kBlock);
+                decode_to(codes + b * (kBlock / 2), mx::e8m0(scales[b]), row + b * kBlock);
         }
     }
 }

@@ -46,11 +46,13 @@ Rows Model::input(const Matrix &w, const float *x, long ld, long tokens) {
     const long cols = w.cols;
     Rounded *found = nullptr;
     for (size_t i = 0; i < num_rounded_ && !found; ++i)
-        if (rounded_[i].from == x) found = &rounded_[i];
+        if (rounded_[i].from == x && rounded_[i].cols == cols && rounded_[i].mx_order == packed) found = &rounded_[i];
     if (!found) {
         if (num_rounded_ == rounded_.size()) rounded_.emplace_back();
         found = &rounded_[num_rounded_++];
         found->from = x;
+        found->cols = cols;
+        found->mx_order = packed;
         need(found->codes, tokens * cols);
         need(found->scales, tokens * cols / kInt8Block);
         const long some = 8;

@@ -130,6 +130,8 @@ class Model {
     // Activations as int8, and what they were made from.
     struct Rounded {
         const float *from = nullptr;
+        long cols = 0;
+        bool mx_order = false;
         std::vector<int8_t> codes;
         std::vector<float> scales;
     };

@@ -1,4 +1,4 @@
-// Single products to Python, for tests of what the network is made of.
+// Single products to Python, for tests of what the network is made of, and what memory gives, for benchmarks.
 #include <nanobind/stl/string.h>
 
 #include <atomic>

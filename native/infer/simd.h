@@ -13,6 +13,14 @@ namespace simd {
 
 constexpr int kLanes = kVectorLanes;
 
+#if defined(__AVX2__)
+inline float sum(__m256 v) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+#endif
+
 #if defined(__AVX512F__)
 using F = __m512;
 inline F zero() { return _mm512_setzero_ps(); }
@@ -28,10 +36,7 @@ inline F load(const uint16_t *p) {
 inline float sum(F v) {
     const __m256 lower = _mm512_castps512_ps256(v);
     const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
-    const __m256 both = _mm256_add_ps(lower, upper);
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+    return sum(_mm256_add_ps(lower, upper));
 }
 #elif defined(__AVX2__)
 using F = __m256;
@@ -44,11 +49,6 @@ inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 inline F load(const uint16_t *p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-inline float sum(F v) {
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 #else
 // Four lanes that any compiler turns into whatever the processor has.

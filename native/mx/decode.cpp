@@ -12,7 +12,7 @@ constexpr uint32_t kNaN = 0x7fc00000u;
 
 float scale_value(uint8_t byte) {
     if (byte == kNaNScale) return from_bits(kNaN);
-    return from_bits(byte == 0 ? 1u << 22 : (uint32_t)byte << 23);
+    return e8m0(byte);
 }
 
 void decode_block(const uint8_t *codes, float scale, float *y, const float *table) {

@@ -47,8 +47,8 @@ def test_most_wanted_calls_are_made_and_parse(nano):
 
     Complete: the message ends and every call holds a JSON object.  Fitting the offered schema too is
     what the card measures; that share is low, and the bar here only holds it from falling to nothing.  The
-    templates have moved on since these weights learned from them (2 of 24 fit where at least 3 did): the bar goes
-    up again with the weights that learn from today's.
+    templates have moved on since these weights learned from them, and fewer fit than did (2 of 24, at least
+    3 before): the bar goes up again with the weights that learn from today's.
     """
     from gossamer.train import exam
     from gossamer.train.dialogue.generate import Generator

@@ -62,11 +62,7 @@ def encode(
     native = _native(instructions)
     if native is None:
         return codec.encode(x, f, rule, name=name, nonfinite=nonfinite)
-    blocks, shape = codec.blocks_of(x, name)
-    codes, scales = np.empty(shape, np.uint8), np.empty((*shape[:-1], shape[-1] // BLOCK), np.uint8)
-    native.encode(blocks, codes, scales, _element(f), scale_increment(f, rule), False)
-    if nonfinite == "refuse":
-        codec.refuse_nonfinite(blocks, scales.reshape(-1), shape, name)
+    codes, scales = _encoded(native, x, f, rule, name=name, nonfinite=nonfinite, packed=False)
     return Encoded(codes=codes, scales=scales, fmt=f.name, rule=rule)
 
 
@@ -84,12 +80,7 @@ def encode4(
     if native is None:
         loose = codec.encode(x, _FP4, rule, name=name, nonfinite=nonfinite)
         return Packed(packed=pack4(loose.codes), scales=loose.scales, rule=rule)
-    blocks, shape = codec.blocks_of(x, name)
-    packed = np.empty((*shape[:-1], shape[-1] // 2), np.uint8)
-    scales = np.empty((*shape[:-1], shape[-1] // BLOCK), np.uint8)
-    native.encode(blocks, packed, scales, _element(_FP4), scale_increment(_FP4, rule), True)
-    if nonfinite == "refuse":
-        codec.refuse_nonfinite(blocks, scales.reshape(-1), shape, name)
+    packed, scales = _encoded(native, x, _FP4, rule, name=name, nonfinite=nonfinite, packed=True)
     return Packed(packed=packed, scales=scales, rule=rule)
 
 
@@ -151,6 +142,19 @@ def decode4(
     p, s = np.ascontiguousarray(p), np.ascontiguousarray(s)
     native.decode_packed(p, s, y, codec.element_table(_FP4))
     return y
+
+
+def _encoded(
+    native: Any, x: npt.ArrayLike, f: Format, rule: Rule, *, name: str | None, nonfinite: str, packed: bool
+) -> tuple[U8, U8]:
+    """Codes, packed or not, and scales."""
+    blocks, shape = codec.blocks_of(x, name)
+    codes = np.empty((*shape[:-1], shape[-1] // 2) if packed else shape, np.uint8)
+    scales = np.empty((*shape[:-1], shape[-1] // BLOCK), np.uint8)
+    native.encode(blocks, codes, scales, _element(f), scale_increment(f, rule), packed)
+    if nonfinite == "refuse":
+        codec.refuse_nonfinite(blocks, scales.reshape(-1), shape, name)
+    return codes, scales
 
 
 def _native(instructions: str | None) -> Any:

@@ -128,10 +128,12 @@ class Network:
                 f"there is no memory for caches of {cache.num_slots} sequences and "
                 f"{cache.num_blocks} blocks; give them less"
             ) from None
-        except (ValueError, RuntimeError) as error:
+        except ValueError as error:
             if isinstance(error, GossamerError):
                 raise
             raise NetworkError(str(error)) from None
+        except RuntimeError as error:
+            raise NetworkError(f"the system gives no {threads} threads ({error}); ask for fewer") from None
 
     def _add(self, weight: Weight) -> None:
         match weight.kind:
