@@ -192,22 +192,51 @@ void Model::attend_kda(KdaLayer &layer) {
     plan(layer.f_b, f_.data(), k, z_.data(), width, m_);
     if (!layer.gate) plan(layer.gate_b, f_.data() + m_ * k, k, gate_.data(), width, m_);
     work();
-    const long per_slot = (s_.taps - 1) * channels, state = static_cast<long>(s_.kda_heads) * k * k;
+    if (s_.half_state)
+        // What the tails cannot hold must not be seen before they are written either.
+        pool_.each(m_, [&](long m, int) {
+            for (long c = m * channels; c < (m + 1) * channels; ++c) qkv_[c] = simd::value(simd::to_bf16(qkv_[c]));
+        });
     pool_.each(static_cast<long>(spans_->size()) * s_.kda_heads, [&](long task, int thread) {
-        const Span &span = (*spans_)[task / s_.kda_heads];
-        const long head = task % s_.kda_heads, at = head * k, row = span.first_row;
-        float *tail = layer.tails.data() + span.slot * per_slot + at;
-        const float *in = qkv_.data() + row * channels + at, *taps = layer.taps.data() + at;
-        need(scratch_[thread], 8 * k);
-        kda_head({span.tokens, s_.kda_width, s_.taps, channels, s_.bounded_decay, s_.decay_bound, s_.l2_eps, s_.eps,
-                  in, in + width, in + 2 * width, taps, taps + width, taps + 2 * width, tail, tail + width,
-                  tail + 2 * width, z_.data() + row * width + at, gate_.data() + row * width + at, width,
-                  layer.dt_bias + at, layer.a_log[head], b_.data() + row * s_.kda_heads + head, s_.kda_heads,
-                  layer.norm, layer.state.data() + span.slot * state + head * k * k, o_.data() + row * width + at},
-                 scratch_[thread].data());
+        kda_task(layer, (*spans_)[task / s_.kda_heads], task % s_.kda_heads, scratch_[thread]);
     });
     plan(layer.o, o_.data(), width, a_.data(), d, m_);
     work();
+}
+
+// One head of one span, over its slot.
+void Model::kda_task(KdaLayer &layer, const Span &span, long head, std::vector<float> &scratch) {
+    const long k = s_.kda_width, width = s_.kda_heads * k, channels = 3 * width, at = head * k, row = span.first_row;
+    const long tail_rows = s_.taps - 1, square = k * k, own = kda_scratch(s_.kda_width);
+    const long tail_at = span.slot * tail_rows * channels + at, state_at = (span.slot * s_.kda_heads + head) * square;
+    need(scratch, own + square + tail_rows * 3 * k);
+    const float *in = qkv_.data() + row * channels + at, *taps = layer.taps.data() + at;
+    KdaHead h{span.tokens, s_.kda_width, s_.taps, channels, s_.bounded_decay, s_.decay_bound, s_.l2_eps, s_.eps,
+              in, in + width, in + 2 * width, taps, taps + width, taps + 2 * width, nullptr, nullptr, nullptr, channels,
+              z_.data() + row * width + at, gate_.data() + row * width + at, width, layer.dt_bias + at,
+              layer.a_log[head], b_.data() + row * s_.kda_heads + head, s_.kda_heads, layer.norm, nullptr,
+              s_.half_state, o_.data() + row * width + at};
+    if (!s_.half_state) {
+        float *tail = reinterpret_cast<float *>(layer.tails.data()) + tail_at;
+        h.q_tail = tail, h.k_tail = tail + width, h.v_tail = tail + 2 * width;
+        h.state = reinterpret_cast<float *>(layer.state.data()) + state_at;
+        kda_head(h, scratch.data());
+        return;
+    }
+    uint16_t *state = reinterpret_cast<uint16_t *>(layer.state.data()) + state_at;
+    uint16_t *tail = reinterpret_cast<uint16_t *>(layer.tails.data()) + tail_at;
+    float *tails = scratch.data() + own + square;
+    h.state = scratch.data() + own, h.tail_stride = 3 * k;
+    h.q_tail = tails, h.k_tail = tails + k, h.v_tail = tails + 2 * k;
+    // Each part of a tail's row is k values, `width` apart in the slot.
+    const auto each = [&](auto &&move) {
+        for (long j = 0; j < tail_rows * 3; ++j)
+            for (long c = 0; c < k; ++c) move(tails[j * k + c], tail[j / 3 * channels + j % 3 * width + c]);
+        for (long i = 0; i < square; ++i) move(h.state[i], state[i]);
+    };
+    each([](float &whole, uint16_t &half) { whole = simd::value(half); });
+    kda_head(h, scratch.data());
+    each([](float &whole, uint16_t &half) { half = simd::to_bf16(whole); });
 }
 
 void Model::attend_latent(LatentLayer &layer) {

@@ -42,7 +42,8 @@ struct Sizes {
     float scaling;
     // Caches
     long block_size, blocks, slots;
-    bool half_cache;
+    Stored cache;
+    bool half_state;  // KDA state and convolution tails as BF16
     // Precision: what the inputs of MXFP4 products are rounded to, and whether the trunk's matrices become int8
     bool mxfp8_inputs, int8_inputs, int8_trunk;
 };
@@ -55,8 +56,8 @@ struct KdaLayer {
     Matrix q, k, v, f_a, f_b, b, gate, gate_a, gate_b, o;
     const float *a_log, *dt_bias, *norm;
     std::vector<float> taps;  // [W, 3 * width]
-    Zeroed<float> state;       // [slots, heads, K, K]
-    Zeroed<float> tails;       // [slots, W - 1, 3 * width]
+    Zeroed<uint8_t> state;     // [slots, heads, K, K] of float32 or BF16
+    Zeroed<uint8_t> tails;     // [slots, W - 1, 3 * width]
 };
 
 struct LatentLayer {
@@ -156,6 +157,7 @@ class Model {
     void work();
     void mix(const std::vector<float> &weight, const float *norm, float *y);
     void attend_kda(KdaLayer &layer);
+    void kda_task(KdaLayer &layer, const Span &span, long head, std::vector<float> &scratch);
     void attend_latent(LatentLayer &layer);
     void select(const LatentLayer &layer, const Span &span, long first, long tokens);
     void attention_rows(LatentLayer &layer, const Span &span, long first, long tokens, bool selected);

@@ -119,8 +119,9 @@ void Model::finish_kda(KdaLayer &l, const std::string &name) {
         for (long c = 0; c < width; ++c)
             for (int j = 0; j < s_.taps; ++j) l.taps[j * 3 * width + p * width + c] = taps[c * s_.taps + j];
     }
-    l.state = Zeroed<float>(s_.slots * width * k);
-    l.tails = Zeroed<float>(s_.slots * (s_.taps - 1) * 3 * width);
+    const size_t item = s_.half_state ? 2 : 4;
+    l.state = Zeroed<uint8_t>(s_.slots * width * k * item);
+    l.tails = Zeroed<uint8_t>(s_.slots * (s_.taps - 1) * 3 * width * item);
 }
 
 void Model::finish_latent(LatentLayer &l, const std::string &name) {
@@ -138,9 +139,9 @@ void Model::finish_latent(LatentLayer &l, const std::string &name) {
     l.kv_b = take(name + "kv_b_proj", static_cast<long>(s_.heads) * (s_.nope + s_.value), s_.rank);
     if (s_.output_gate) l.gate = take_trunk(name + "g_proj", values, d);
     l.o = take_trunk(name + "o_proj", d, values);
-    const size_t item = s_.half_cache ? 2 : 4, tokens = static_cast<size_t>(s_.blocks) * s_.block_size;
-    l.rows = Zeroed<uint8_t>(tokens * cached * item);
-    l.pages = {s_.half_cache, l.rows.data(), cached, s_.block_size};
+    l.pages = Pages(s_.cache, cached, s_.block_size, s_.rank, false);
+    l.rows = Zeroed<uint8_t>(static_cast<size_t>(s_.blocks) * s_.block_size * l.pages.row_bytes);
+    l.pages.data = l.rows.data();
 }
 
 void Model::finish_moe(ExpertLayer &l, const std::string &name) {
@@ -195,9 +196,9 @@ void Model::finish() {
                 t.index_weights = take(index + "weights_proj", s_.index_heads, s_.hidden);
                 t.index_norm = take_vector(index + "k_norm.weight", s_.index_width);
                 t.index_bias = take_vector(index + "k_norm.bias", s_.index_width, true);
-                const size_t item = s_.half_cache ? 2 : 4;
-                t.keys = Zeroed<uint8_t>(static_cast<size_t>(s_.blocks) * s_.block_size * s_.index_width * item);
-                t.key_pages = {s_.half_cache, t.keys.data(), s_.index_width, s_.block_size};
+                t.key_pages = Pages(s_.cache, s_.index_width, s_.block_size, s_.index_width, true);
+                t.keys = Zeroed<uint8_t>(static_cast<size_t>(s_.blocks) * s_.block_size * t.key_pages.row_bytes);
+                t.key_pages.data = t.keys.data();
             }
         }
         if (is_moe_[i]) {
@@ -212,7 +213,7 @@ void Model::finish() {
 long Model::slot_bytes() const {
     long total = 0;
     for (const Layer &l : layers_)
-        if (l.kda) total += static_cast<long>((l.kda->state.size() + l.kda->tails.size()) * sizeof(float)) / s_.slots;
+        if (l.kda) total += static_cast<long>(l.kda->state.size() + l.kda->tails.size()) / s_.slots;
     return total;
 }
 
@@ -227,8 +228,8 @@ void Model::clear_slot(long slot) {
     for (Layer &l : layers_) {
         if (!l.kda) continue;
         const size_t state = l.kda->state.size() / s_.slots, tails = l.kda->tails.size() / s_.slots;
-        std::memset(l.kda->state.data() + slot * state, 0, state * sizeof(float));
-        std::memset(l.kda->tails.data() + slot * tails, 0, tails * sizeof(float));
+        std::memset(l.kda->state.data() + slot * state, 0, state);
+        std::memset(l.kda->tails.data() + slot * tails, 0, tails);
     }
 }
 
@@ -236,8 +237,8 @@ void Model::save_slot(long slot, uint8_t *out) const {
     for (const Layer &l : layers_) {
         if (!l.kda) continue;
         const size_t state = l.kda->state.size() / s_.slots, tails = l.kda->tails.size() / s_.slots;
-        copy_out(l.kda->state.data() + slot * state, state * sizeof(float), out);
-        copy_out(l.kda->tails.data() + slot * tails, tails * sizeof(float), out);
+        copy_out(l.kda->state.data() + slot * state, state, out);
+        copy_out(l.kda->tails.data() + slot * tails, tails, out);
     }
 }
 
@@ -245,8 +246,8 @@ void Model::restore_slot(long slot, const uint8_t *from) {
     for (Layer &l : layers_) {
         if (!l.kda) continue;
         const size_t state = l.kda->state.size() / s_.slots, tails = l.kda->tails.size() / s_.slots;
-        copy_in(l.kda->state.data() + slot * state, state * sizeof(float), from);
-        copy_in(l.kda->tails.data() + slot * tails, tails * sizeof(float), from);
+        copy_in(l.kda->state.data() + slot * state, state, from);
+        copy_in(l.kda->tails.data() + slot * tails, tails, from);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "infer/matrix.h"
+#include "infer/pages.h"
 #include "infer/pool.h"
 #include "train/bind.h"
 #include "train/mxfp4.h"
@@ -86,6 +87,26 @@ void round_mxfp8(F32 x) {
     mxfp8_values(x.data(), x.data(), (long)x.size(), 0);
 }
 
+// One row as a cache stores it.
+Pages pages_of(int stored, long width, long coded, bool powers) {
+    if (stored < 0 || stored > 2 || coded < 0 || coded > width) throw std::invalid_argument("no such row");
+    return Pages(static_cast<Stored>(stored), width, 1, coded, powers);
+}
+
+long row_bytes(int stored, long width, long coded) { return pages_of(stored, width, coded, false).row_bytes; }
+
+void keep_row(Const<float> row, U8 out, int stored, long coded, bool powers) {
+    const Pages pages = pages_of(stored, (long)row.size(), coded, powers);
+    if ((long)out.size() != pages.row_bytes) throw std::invalid_argument("the row has another size");
+    pages.keep(row.data(), out.data());
+}
+
+void read_row(Const<uint8_t> kept, F32 out, int stored, long coded) {
+    const Pages pages = pages_of(stored, (long)out.size(), coded, false);
+    if ((long)kept.size() != pages.row_bytes) throw std::invalid_argument("the row has another size");
+    pages.values(kept.data(), out.data());
+}
+
 // Seconds to read every byte once with so many threads, each in four streams: what a roofline is measured against.
 double read_through(Const<uint8_t> data, int threads) {
     if (threads < 1) throw std::invalid_argument("threads must be at least 1, got " + std::to_string(threads));
@@ -122,6 +143,11 @@ void bind_product(nb::module_ &m) {
           nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("int8"));
     m.def("product_int8", &product_int8, "Rows of w x, both rounded to int8.", nb::arg("w").noconvert(),
           nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("row_bytes", &row_bytes, "Bytes of a cached row.", nb::arg("stored"), nb::arg("width"), nb::arg("coded"));
+    m.def("keep_row", &keep_row, "One row as a cache stores it.", nb::arg("row").noconvert(),
+          nb::arg("out").noconvert(), nb::arg("stored"), nb::arg("coded"), nb::arg("powers"));
+    m.def("read_row", &read_row, "What a cached row holds.", nb::arg("kept").noconvert(), nb::arg("out").noconvert(),
+          nb::arg("stored"), nb::arg("coded"));
     m.def("read_through", &read_through, "Seconds to read all bytes once with so many threads.",
           nb::arg("data").noconvert(), nb::arg("threads"));
     m.def("round_mxfp8", &round_mxfp8, "x becomes what MXFP8 (E4M3, floor rule) keeps of it.",

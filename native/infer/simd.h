@@ -33,6 +33,13 @@ inline F load(const uint16_t *p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
+// What BF16 keeps of each lane, as `to_bf16`; NaN stays NaN.
+inline F rounded(F v) {
+    const __m512i bits = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i kept = _mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), _mm512_castsi512_ps(kept));
+}
 inline float sum(F v) {
     const __m256 lower = _mm512_castps512_ps256(v);
     const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
@@ -49,6 +56,13 @@ inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 inline F load(const uint16_t *p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+// What BF16 keeps of each lane, as `to_bf16`; NaN stays NaN.
+inline F rounded(F v) {
+    const __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i kept = _mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+    return _mm256_blendv_ps(_mm256_castsi256_ps(kept), v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 #else
 // Four lanes that any compiler turns into whatever the processor has.
@@ -113,6 +127,13 @@ inline uint16_t to_bf16(float x) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+
+#if !defined(__AVX2__)
+inline F rounded(F a) {
+    for (float &x : a.v) x = value(to_bf16(x));
+    return a;
+}
+#endif
 
 // a . b in the order described above.
 template <class A>

@@ -1,5 +1,8 @@
 import asyncio
 import math
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +106,8 @@ def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
         ("max_sequences", 0, "max_sequences must be from 1 to 4096, got 0"),
         ("max_sequences", 10**30, "max_sequences must be from 1 to 4096"),
         ("cache_bytes", 0, "cache_bytes must be at least 1, got 0"),
+        ("spill_bytes", 0, "spill_bytes must be at least 1, got 0"),
+        ("spill", Path(__file__), "the spill wants a folder, .*test_load.py is none"),
     ],
 )
 def test_absurd_resources_are_refused(field, value, text):
@@ -114,6 +119,38 @@ def test_absurd_resources_are_refused(field, value, text):
 def test_an_absurd_cache_is_refused_by_the_option_s_name(gib):
     with pytest.raises(loading.LoadError, match="--cache-gib must be above 0 and below 1,048,576, got"):
         serve("debug", port=0, cache_gib=gib)
+
+
+def test_an_absurd_spill_is_refused_by_the_option_s_name(tmp_path):
+    with pytest.raises(loading.LoadError, match="--spill-gib must be above 0 and below 1,048,576, got"):
+        serve("debug", port=0, spill=tmp_path, spill_gib=0.0)
+
+
+def cached(model, spill, **options):
+    """Tokens of a long prompt that a freshly loaded model found on disk, and what it answered."""
+    loaded, _ = load(model, resources=loading.Resources(spill=spill, **options))
+    answer = greedy(loaded, tuple(range(1, 200)))
+    return loaded.engine.stats.cache_hit_tokens, answer
+
+
+def test_prefixes_survive_a_restart_of_the_same_model_in_the_same_arithmetic_alone(folder, tmp_path):
+    spill = tmp_path / "spill"
+    cold, answer = cached(folder, spill)
+    assert cold == 0
+    assert spill.stat().st_mode & 0o077 == 0
+    assert cached(folder, spill) == (192, answer)
+    assert cached(folder, spill, state_dtype="bf16")[0] == 0
+    assert cached(folder, spill, cache_dtype="fp8")[0] == 0
+    assert cached("debug", spill)[0] == 0
+
+
+def test_weights_that_changed_meet_nothing_on_disk(folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    assert cached(other, tmp_path / "spill")[0] == 0
+    (shard,) = other.glob("*.safetensors")
+    os.utime(shard, (1, 1))
+    assert cached(other, tmp_path / "spill")[0] == 0
 
 
 def test_every_sequence_that_is_allowed_may_run():

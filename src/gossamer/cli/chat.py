@@ -37,6 +37,8 @@ def chat(
     threads: int | None = None,
     activations: Literal["exact", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
+    cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
+    state_dtype: Literal["f32", "bf16"] = "f32",
 ) -> int:
     r"""Talk to a local model; /help lists the commands, /exit leaves.
 
@@ -59,6 +61,8 @@ def chat(
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
             fastest.
         trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
+        cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
+        state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.
     """
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "reasoning_effort": effort}
     conversation = Conversation(options)
@@ -72,7 +76,11 @@ def chat(
         model,
         seed=seed,
         resources=Resources(
-            threads=threads, max_sequences=1, precision=Precision(activations=activations, trunk=trunk)
+            threads=threads,
+            max_sequences=1,
+            precision=Precision(activations=activations, trunk=trunk),
+            cache_dtype=cache_dtype,
+            state_dtype=state_dtype,
         ),
         warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )

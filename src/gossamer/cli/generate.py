@@ -36,6 +36,8 @@ def generate(
     threads: int | None = None,
     activations: Literal["exact", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
+    cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
+    state_dtype: Literal["f32", "bf16"] = "f32",
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Answer one prompt with a local model, streaming reasoning and answer.
@@ -61,6 +63,8 @@ def generate(
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
             fastest.
         trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
+        cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
+        state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.
         as_json: Print one JSON object at the end instead of a stream of text.
     """
     text = _prompt(prompt)
@@ -73,7 +77,11 @@ def generate(
         model,
         seed=seed,
         resources=Resources(
-            threads=threads, max_sequences=1, precision=Precision(activations=activations, trunk=trunk)
+            threads=threads,
+            max_sequences=1,
+            precision=Precision(activations=activations, trunk=trunk),
+            cache_dtype=cache_dtype,
+            state_dtype=state_dtype,
         ),
         warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
@@ -93,7 +94,7 @@ class SpillStore:
         data = np.ascontiguousarray(payload)
         temporary = self._directory / f"{name}.tmp"
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with temporary.open("wb") as file:
                 file.write(self._header(digest, kind, data))
                 file.write(data.data)
@@ -140,7 +141,7 @@ class SpillStore:
     def _scan(self) -> None:
         found = []
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             paths = list(self._directory.iterdir())
         except OSError as error:
             LOG.warning("prefix cache on disk: %s; beginning without what it holds", error)
@@ -150,7 +151,9 @@ class SpillStore:
                 if path.name.endswith((".block.tmp", ".state.tmp")):
                     path.unlink(missing_ok=True)  # what a crash left
                 elif path.suffix in (".block", ".state"):
-                    status = path.stat()
+                    status = path.stat()  # before anything else: what cannot be looked at is said
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
                     found.append((status.st_mtime_ns, path.name, status.st_size))
             except OSError as error:
                 LOG.warning("prefix cache on disk: %s; going on without it", error)

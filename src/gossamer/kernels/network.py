@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from gossamer.config.model import ModelConfig
 from gossamer.errors import GossamerError
 from gossamer.kernels import backend
+from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.weights import Weight
 
-CacheType = Literal["bf16", "f32"]
 Activations = Literal["exact", "mxfp8", "int8"]
 Trunk = Literal["stored", "int8"]
 
@@ -34,21 +34,25 @@ class CacheSize:
         block_size: Tokens of a block of latent KV and indexer keys.
         num_blocks: Blocks of every full-attention layer.
         num_slots: Sequences whose KDA state and convolution tails fit.
-        dtype: Of latent KV and indexer keys; KDA state and tails are float32.
+        dtype: Of latent KV and indexer keys: bf16, f32, or fp8 (E4M3 with a scale for each 128 values; the
+            shared part of the key stays BF16).
+        state: Of KDA state and convolution tails: f32, or bf16, where every token leaves its state rounded.
     """
 
     block_size: int = 64
     num_blocks: int
     num_slots: int
     dtype: CacheType = "bf16"
+    state: StateType = "f32"
 
     def __post_init__(self) -> None:
         """Refuse sizes that hold nothing."""
         for name in ("block_size", "num_blocks", "num_slots"):
             if getattr(self, name) < 1:
                 raise NetworkError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.dtype not in ("bf16", "f32"):
-            raise NetworkError(f"the cache's dtype must be bf16 or f32, got {self.dtype!r}")
+        for name, known in (("dtype", get_args(CacheType)), ("state", get_args(StateType))):
+            if getattr(self, name) not in known:
+                raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +274,8 @@ def _sizes(config: ModelConfig, cache: CacheSize) -> dict[str, float]:
         "block_size": cache.block_size,
         "blocks": cache.num_blocks,
         "slots": cache.num_slots,
-        "half_cache": cache.dtype == "bf16",
+        "cache": get_args(CacheType).index(cache.dtype),
+        "half_state": cache.state == "bf16",
     }
 
 
