@@ -65,6 +65,9 @@ def show(rows: list[BenchmarkRow]) -> None:
         ratio = "-" if r.ratio is None else f"{r.ratio:.2f}"
         missed = "  MISSED" if r.goal is not None and (r.ratio is None or r.ratio < r.goal) else ""
         print(f"{r.name:<28}{r.ours:>12.4g}{peer:>12}{ratio:>8}{r.goal or 0:>7.2g}  {r.unit}{missed}")
+    print()
+    for r in rows:
+        print(f"{r.name}: {r.conditions}")
 
 
 def main() -> None:

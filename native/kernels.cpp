@@ -11,6 +11,9 @@ GOSSAMER_EXPAND(GOSSAMER_MODULE, m) {
     nanobind::set_leak_warnings(false);
     auto infer = m.def_submodule("infer", "The forward pass of serving, on a pool of threads.");
     bind_model(infer);
+    bind_product(infer);
+    auto mx = m.def_submodule("mx", "MX encode and decode, one thread each.");
+    bind_mx(mx);
     auto train = m.def_submodule("train", "Forward and backward kernels of training, one thread each.");
     bind_gemm(train);
     bind_pointwise(train);

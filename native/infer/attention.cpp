@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "infer/matrix.h"
 #include "infer/simd.h"
@@ -43,28 +42,6 @@ void accumulate(const float *p, const float *rows, long count, long ldr, float k
 
 }  // namespace
 
-void Pages::write(const int32_t *blocks, long position, const float *values) const {
-    if (!half) {
-        std::memcpy(row<float>(blocks, position), values, width * sizeof(float));
-        return;
-    }
-    uint16_t *to = row<uint16_t>(blocks, position);
-    for (long i = 0; i < width; ++i) to[i] = simd::to_bf16(values[i]);
-}
-
-void Pages::read(const int32_t *blocks, const int32_t *positions, long first, long count, float *out) const {
-    for (long g = 0; g < count; ++g) {
-        const long position = positions ? positions[first + g] : first + g;
-        float *to = out + g * width;
-        if (half) {
-            const uint16_t *from = row<uint16_t>(blocks, position);
-            for (long i = 0; i < width; ++i) to[i] = simd::value(from[i]);
-        } else {
-            std::memcpy(to, row<float>(blocks, position), width * sizeof(float));
-        }
-    }
-}
-
 // The softmax is kept as a running peak and sum, rescaled from tile to tile, so that memory does not grow with the
 // context (Milakov and Gimelshein, "Online normalizer calculation for softmax").
 void attend(const Pages &pages, const int32_t *blocks, const int32_t *positions, long count, const float *query,
@@ -101,15 +78,24 @@ void attend(const Pages &pages, const int32_t *blocks, const int32_t *positions,
 void index_scores(const Pages &keys, const int32_t *blocks, long begin, long end, const float *query,
                   const float *weights, long tokens, int heads, float *out, long ld, std::vector<float> &scratch) {
     const long block = keys.block_size, rows = tokens * heads;
-    need(scratch, rows * block);
+    const bool coded = keys.stored == Stored::kFP8;
+    need(scratch, rows * block + (coded ? block * keys.width : 0));
     for (long first = begin; first < end; first += block) {
         const long some = std::min(block, end - first);
-        if (keys.half)
-            dots(keys.row<uint16_t>(blocks, first), keys.width, some, query, rows, keys.width, keys.width,
+        // Rows of a block follow each other, so what is stored as numbers is read in place.
+        const uint8_t *stored = keys.row(blocks, first);
+        if (keys.stored == Stored::kBF16) {
+            dots(reinterpret_cast<const uint16_t *>(stored), keys.width, some, query, rows, keys.width, keys.width,
                  scratch.data(), block);
-        else
-            dots(keys.row<float>(blocks, first), keys.width, some, query, rows, keys.width, keys.width,
-                 scratch.data(), block);
+        } else {
+            const float *whole = reinterpret_cast<const float *>(stored);
+            if (coded) {
+                float *out = scratch.data() + rows * block;
+                keys.read(blocks, nullptr, first, some, out);
+                whole = out;
+            }
+            dots(whole, keys.width, some, query, rows, keys.width, keys.width, scratch.data(), block);
+        }
         for (long t = 0; t < tokens; ++t) {
             float *to = out + t * ld + first;
             for (long s = 0; s < some; ++s) to[s] = 0.0f;

@@ -5,22 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-// Rows of one layer, in blocks.  Each holds `width` values as BF16 or float32.
-struct Pages {
-    bool half;  // BF16
-    void *data;
-    long width, block_size;
-
-    // The address of the token at `position` of the sequence that has this block table.
-    template <class T>
-    T *row(const int32_t *blocks, long position) const {
-        const long block = blocks[position / block_size];
-        return static_cast<T *>(data) + (block * block_size + position % block_size) * width;
-    }
-    void write(const int32_t *blocks, long position, const float *values) const;
-    // `count` rows as float32, [count, width]; `positions` null reads first, first + 1, ...
-    void read(const int32_t *blocks, const int32_t *positions, long first, long count, float *out) const;
-};
+#include "infer/pages.h"
 
 // Attention of the heads [H, R + P] of one query over `count` tokens (`positions`, or 0..count-1 where null).
 // mean [H, R] becomes the weighted mean of the latents.

@@ -1,6 +1,8 @@
 #include "infer/kda.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "infer/simd.h"
 #include "train/vmath.h"
@@ -10,12 +12,15 @@ namespace {
 using simd::F;
 using simd::kLanes;
 
+// Tokens whose inputs are prepared at a time.  No part of the arithmetic: any number gives the same bits.
+constexpr long kChunk = 32;
+
 // y_t = SiLU(sum_j taps[:, j] x_{t-W+1+j}) for one token's K channels.
 void convolve(const KdaHead &h, const float *x, const float *tail, const float *taps, long t, float *y) {
     for (int c = 0; c < h.width; ++c) y[c] = 0.0f;
     for (int j = 0; j < h.taps; ++j) {
         const long at = t - h.taps + 1 + j;
-        const float *past = at >= 0 ? x + at * h.channels : tail + (at + h.taps - 1) * h.channels;
+        const float *past = at >= 0 ? x + at * h.channels : tail + (at + h.taps - 1) * h.tail_stride;
         for (int c = 0; c < h.width; ++c) y[c] += taps[j * h.channels + c] * past[c];
     }
     for (int c = 0; c < h.width; ++c) y[c] *= fast_sigmoid(y[c]);
@@ -25,8 +30,8 @@ void keep_tail(const KdaHead &h, const float *x, float *tail) {
     // Rows move towards the past, so the oldest is written first and nothing is overwritten that is still read.
     for (int j = 0; j < h.taps - 1; ++j) {
         const long at = h.tokens - (h.taps - 1) + j;
-        const float *past = at >= 0 ? x + at * h.channels : tail + (at + h.taps - 1) * h.channels;
-        for (int c = 0; c < h.width; ++c) tail[j * h.channels + c] = past[c];
+        const float *past = at >= 0 ? x + at * h.channels : tail + (at + h.taps - 1) * h.tail_stride;
+        for (int c = 0; c < h.width; ++c) tail[j * h.tail_stride + c] = past[c];
     }
 }
 
@@ -50,68 +55,138 @@ void decay(const KdaHead &h, const float *z, float *a) {
     }
 }
 
-// V vectors of value channels: S = a S + k beta (v - k^T (a S))^T, o = S^T q.
-template <int V>
-void step(float *state, int width, const float *a, const float *k, const float *q, const float *v, float beta,
-          float *o) {
-    F read[V], out[V];
-    for (int i = 0; i < V; ++i) read[i] = out[i] = simd::zero();
-    for (int row = 0; row < width; ++row) {
-        // What the decayed state says about k, without storing it.
-        const F ak = simd::all(a[row] * k[row]);
-        for (int i = 0; i < V; ++i) read[i] = simd::fma(ak, simd::load(state + row * width + i * kLanes), read[i]);
-    }
-    F write[V];
-    for (int i = 0; i < V; ++i)
-        write[i] = simd::mul(simd::all(beta), simd::fma(simd::all(-1.0f), read[i], simd::load(v + i * kLanes)));
-    for (int row = 0; row < width; ++row) {
-        const F ar = simd::all(a[row]), kr = simd::all(k[row]), qr = simd::all(q[row]);
-        for (int i = 0; i < V; ++i) {
-            float *place = state + row * width + i * kLanes;
-            const F s = simd::fma(kr, write[i], simd::mul(ar, simd::load(place)));
-            simd::store(place, s);
-            out[i] = simd::fma(qr, s, out[i]);
-        }
-    }
-    for (int i = 0; i < V; ++i) simd::store(o + i * kLanes, out[i]);
+// What the recurrence needs of some tokens, [T, K] each but for beta [T].
+struct Tokens {
+    long count;
+    float *q, *k, *v, *a, *ak, *o, *beta;  // ak is a * k
+};
+
+// One row of the state after a token: s = a s + k w, read by that token's q and, with `more`, by the next one's a k.
+// With `half` BF16 is what the next token finds, wherever a pass ends.
+template <bool more, bool half>
+inline void update(float *place, F a, F k, F w, F q, F ak, F &out, F &read) {
+    const F s = simd::fma(k, w, simd::mul(a, simd::load(place)));
+    const F kept = half ? simd::rounded(s) : s;
+    simd::store(place, kept);
+    out = simd::fma(q, s, out);
+    if (more) read = simd::fma(ak, kept, read);
 }
 
-void step_columns(float *state, int width, int begin, const float *a, const float *k, const float *q,
-                  const float *v, float beta, float *o) {
-    for (int c = begin; c < width; ++c) {
-        float read = 0, out = 0;
-        for (int row = 0; row < width; ++row) read += a[row] * k[row] * state[row * width + c];
-        const float write = beta * (v[c] - read);
-        for (int row = 0; row < width; ++row) {
-            float &s = state[row * width + c];
-            s = a[row] * s + k[row] * write;
-            out += q[row] * s;
-        }
-        o[c] = out;
+// V vectors of value channels, token by token: S = a S + k beta (v - k^T (a S))^T, o = S^T q.  What the decayed state
+// says about a token's k is summed while the token before writes, so each token passes over the state once.
+// state [K, V lanes], rows lds apart; v and o are those of the same channels.
+template <int V, bool half>
+void steps(float *state, long lds, int width, const Tokens &x, const float *v, float *o) {
+    F read[V], out[V], write[V];
+    for (int i = 0; i < V; ++i) read[i] = simd::zero();
+    for (int row = 0; row < width; ++row) {
+        const F ak = simd::all(x.ak[row]);
+        for (int i = 0; i < V; ++i) read[i] = simd::fma(ak, simd::load(state + row * lds + i * kLanes), read[i]);
     }
+    for (long t = 0; t < x.count; ++t) {
+        const float *a = x.a + t * width, *k = x.k + t * width, *q = x.q + t * width, *next = x.ak + (t + 1) * width;
+        const F beta = simd::all(x.beta[t]);
+        for (int i = 0; i < V; ++i) {
+            write[i] = simd::mul(beta, simd::fma(simd::all(-1.0f), read[i], simd::load(v + t * width + i * kLanes)));
+            read[i] = out[i] = simd::zero();
+        }
+        if (t + 1 < x.count)
+            for (int row = 0; row < width; ++row)
+                for (int i = 0; i < V; ++i)
+                    update<true, half>(state + row * lds + i * kLanes, simd::all(a[row]), simd::all(k[row]), write[i],
+                                 simd::all(q[row]), simd::all(next[row]), out[i], read[i]);
+        else
+            for (int row = 0; row < width; ++row)
+                for (int i = 0; i < V; ++i)
+                    update<false, half>(state + row * lds + i * kLanes, simd::all(a[row]), simd::all(k[row]), write[i],
+                                  simd::all(q[row]), simd::zero(), out[i], read[i]);
+        for (int i = 0; i < V; ++i) simd::store(o + t * width + i * kLanes, out[i]);
+    }
+}
+
+// The same where several tokens come: the channels' part of the state, whose rows lie far apart, is copied together so
+// that it stays in the first cache level.
+template <int V, bool half>
+void packed_steps(float *state, int width, const Tokens &x, int first, float *room) {
+    constexpr int n = V * kLanes;
+    if (x.count < 4) return steps<V, half>(state + first, width, width, x, x.v + first, x.o + first);
+    for (int row = 0; row < width; ++row) std::memcpy(room + row * n, state + row * width + first, n * sizeof(float));
+    steps<V, half>(room, n, width, x, x.v + first, x.o + first);
+    for (int row = 0; row < width; ++row) std::memcpy(state + row * width + first, room + row * n, n * sizeof(float));
+}
+
+// The channels from `begin` on, which fill no vector.
+template <bool half>
+void rest(float *state, int width, int begin, const Tokens &x) {
+    for (long t = 0; t < x.count; ++t) {
+        const float *a = x.a + t * width, *k = x.k + t * width, *q = x.q + t * width, *ak = x.ak + t * width;
+        for (int c = begin; c < width; ++c) {
+            float read = 0, out = 0;
+            for (int row = 0; row < width; ++row) read += ak[row] * state[row * width + c];
+            const float write = x.beta[t] * (x.v[t * width + c] - read);
+            for (int row = 0; row < width; ++row) {
+                float &kept = state[row * width + c];
+                const float s = a[row] * kept + k[row] * write;
+                kept = half ? simd::value(simd::to_bf16(s)) : s;
+                out += q[row] * s;
+            }
+            x.o[t * width + c] = out;
+        }
+    }
+}
+
+// One token's inputs of the recurrence.
+void prepare(const KdaHead &h, long t, const Tokens &x, long at) {
+    const int width = h.width;
+    float *q = x.q + at * width, *k = x.k + at * width, *a = x.a + at * width, *ak = x.ak + at * width;
+    convolve(h, h.q, h.q_tail, h.q_taps, t, q);
+    convolve(h, h.k, h.k_tail, h.k_taps, t, k);
+    convolve(h, h.v, h.v_tail, h.v_taps, t, x.v + at * width);
+    normalise(q, width, h.l2_eps, 1.0f / std::sqrt(static_cast<float>(width)));
+    normalise(k, width, h.l2_eps, 1.0f);
+    decay(h, h.z + t * h.z_stride, a);
+    for (int i = 0; i < width; ++i) ak[i] = a[i] * k[i];
+    x.beta[at] = fast_sigmoid(h.b[t * h.b_stride]);
+}
+
+template <bool half>
+void recur(const KdaHead &h, const Tokens &x, float *room) {
+    const int width = h.width;
+    int c = 0;
+    for (; c + 4 * kLanes <= width; c += 4 * kLanes) packed_steps<4, half>(h.state, width, x, c, room);
+    for (; c + kLanes <= width; c += kLanes) packed_steps<1, half>(h.state, width, x, c, room);
+    if (c < width) rest<half>(h.state, width, c, x);
+}
+
+void finish(const KdaHead &h, long t, const float *o) {
+    const float inverse = 1.0f / std::sqrt(simd::squares(o, h.width) / static_cast<float>(h.width) + h.norm_eps);
+    const float *gate = h.gate + t * h.z_stride;
+    float *out = h.o + t * h.z_stride;
+    for (int i = 0; i < h.width; ++i) out[i] = o[i] * inverse * h.norm[i] * fast_sigmoid(gate[i]);
 }
 
 }  // namespace
 
+long kda_scratch(int width) { return kChunk * (6L * width + 1) + 4L * kLanes * width; }
+
 void kda_head(const KdaHead &h, float *scratch) {
     const int width = h.width;
-    float *q = scratch, *k = q + width, *v = k + width, *a = v + width, *o = a + width;
-    for (long t = 0; t < h.tokens; ++t) {
-        convolve(h, h.q, h.q_tail, h.q_taps, t, q);
-        convolve(h, h.k, h.k_tail, h.k_taps, t, k);
-        convolve(h, h.v, h.v_tail, h.v_taps, t, v);
-        normalise(q, width, h.l2_eps, 1.0f / std::sqrt(static_cast<float>(width)));
-        normalise(k, width, h.l2_eps, 1.0f);
-        decay(h, h.z + t * h.z_stride, a);
-        const float beta = fast_sigmoid(h.b[t * h.b_stride]);
-        int c = 0;
-        for (; c + 4 * kLanes <= width; c += 4 * kLanes) step<4>(h.state + c, width, a, k, q, v + c, beta, o + c);
-        for (; c + kLanes <= width; c += kLanes) step<1>(h.state + c, width, a, k, q, v + c, beta, o + c);
-        step_columns(h.state, width, c, a, k, q, v, beta, o);
-        const float inverse = 1.0f / std::sqrt(simd::squares(o, width) / static_cast<float>(width) + h.norm_eps);
-        const float *gate = h.gate + t * h.z_stride;
-        float *out = h.o + t * h.z_stride;
-        for (int i = 0; i < width; ++i) out[i] = o[i] * inverse * h.norm[i] * fast_sigmoid(gate[i]);
+    const long rows = kChunk * static_cast<long>(width);
+    Tokens x{0,
+             scratch,
+             scratch + rows,
+             scratch + 2 * rows,
+             scratch + 3 * rows,
+             scratch + 4 * rows,
+             scratch + 5 * rows,
+             scratch + 6 * rows};
+    float *room = x.beta + kChunk;
+    for (long first = 0; first < h.tokens; first += kChunk) {
+        x.count = std::min(kChunk, h.tokens - first);
+        for (long t = 0; t < x.count; ++t) prepare(h, first + t, x, t);
+        if (h.half_state) recur<true>(h, x, room);
+        else recur<false>(h, x, room);
+        for (long t = 0; t < x.count; ++t) finish(h, first + t, x.o + t * width);
     }
     keep_tail(h, h.q, h.q_tail);
     keep_tail(h, h.k, h.k_tail);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "infer/simd.h"
+#include "infer/tiles.h"
+#include "mx/bits.h"
 
 namespace {
 
@@ -10,41 +12,15 @@ using simd::F;
 using simd::kLanes;
 
 constexpr int kBlock = 32;
-// Rows whose decoded values stay in the second-level cache while all tokens pass over them.
+// Tokens that stay in the second cache level while all rows of a task pass over them.
+constexpr long kTileTokens = 96;
+// Rows that are decoded at a time; a multiple of 8.
 constexpr long kTileRows = 8;
-// Tokens that stay there while all rows of a task pass over them.
-constexpr long kTileTokens = 24;
+// From so many tokens on rows are worth decoding into memory first.
+constexpr long kMany = 25;
 
-// R rows and M tokens at once.
-template <int R, int M, class W>
-inline void tile(const W *w, long ldw, const float *x, long ldx, long k, float *y, long ldy) {
-    F acc[R][M];
-    for (int r = 0; r < R; ++r)
-        for (int m = 0; m < M; ++m) acc[r][m] = simd::zero();
-    long i = 0;
-    for (; i + kLanes <= k; i += kLanes) {
-        F xs[M];
-        for (int m = 0; m < M; ++m) xs[m] = simd::load(x + m * ldx + i);
-        for (int r = 0; r < R; ++r) {
-            const F ws = simd::load(w + r * ldw + i);
-            for (int m = 0; m < M; ++m) acc[r][m] = simd::fma(ws, xs[m], acc[r][m]);
-        }
-    }
-    for (int r = 0; r < R; ++r)
-        for (int m = 0; m < M; ++m) {
-            float total = simd::sum(acc[r][m]);
-            for (long t = i; t < k; ++t) total += simd::value(w[r * ldw + t]) * x[m * ldx + t];
-            y[m * ldy + r] = total;
-        }
-}
-
-template <int R, class W>
-void rows_of(const W *w, long ldw, const float *x, long tokens, long ldx, long k, float *y, long ldy) {
-    long m = 0;
-    for (; m + 3 <= tokens; m += 3) tile<R, 3>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
-    if (tokens - m == 2) tile<R, 2>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
-    if (tokens - m == 1) tile<R, 1>(w, ldw, x + m * ldx, ldx, k, y + m * ldy, ldy);
-}
+using tiles::rows_of;
+using tiles::tile;
 
 template <class W>
 void some_dots(const W *rows, long ldw, long count, const float *x, long tokens, long ldx, long k, float *y,
@@ -92,25 +68,19 @@ void transposed(const W *w, long k, long rows, const float *x, long tokens, long
     if (m < tokens) transposed_tokens<1>(w, k, rows, x + m * ldx, ldx, y + m * ldy, ldy);
 }
 
+// Few tokens: the rows are read as they are stored.
 template <class W>
-void plain(const W *w, long k, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end) {
-    for (long first = 0; first < tokens; first += kTileTokens) {
-        const long some = std::min(kTileTokens, tokens - first);
-        const float *xs = x + first * ldx;
-        float *ys = y + first * ldy;
-        long r = begin;
-        if (some == 1)
-            for (; r + 8 <= end; r += 8) tile<8, 1>(w + r * k, k, xs, ldx, k, ys + r, ldy);
-        for (; r + 4 <= end; r += 4) rows_of<4>(w + r * k, k, xs, some, ldx, k, ys + r, ldy);
-        for (; r < end; ++r) rows_of<1>(w + r * k, k, xs, some, ldx, k, ys + r, ldy);
-    }
+void few(const W *w, long k, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end) {
+    long r = begin;
+    if (tokens == 1)
+        for (; r + 8 <= end; r += 8) tile<8, 1>(w + r * k, k, x, ldx, k, y + r, ldy);
+    for (; r + 4 <= end; r += 4) rows_of<4>(w + r * k, k, x, tokens, ldx, k, y + r, ldy);
+    for (; r < end; ++r) rows_of<1>(w + r * k, k, x, tokens, ldx, k, y + r, ldy);
 }
 
-inline float scale_of(uint8_t e) {
-    const uint32_t bits = e == 0 ? 0x00400000u : static_cast<uint32_t>(e) << 23;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
+// The next place on a cache line; there are 15 floats to spare.
+inline float *aligned(float *p) {
+    return reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(p) + 63) & ~static_cast<uintptr_t>(63));
 }
 
 #if defined(__AVX2__)
@@ -128,10 +98,7 @@ inline Decoded decode_block(const uint8_t *codes, float scale) {
                                           (char)0x80, (char)0xc0, 0, 0x40, (char)0x80, (char)0xc0);
     const __m256i upper_table = _mm256_broadcastsi128_si256(upper16);
     const __m256i lower_table = _mm256_broadcastsi128_si256(lower16);
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(codes));
-    // Even columns in the lower half, odd ones in the upper half.
-    const __m256i index = _mm256_and_si256(
-        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1), _mm256_set1_epi8(15));
+    const __m256i index = mx::unpacked(codes);
     const __m256i upper = _mm256_shuffle_epi8(upper_table, index);
     const __m256i lower = _mm256_shuffle_epi8(lower_table, index);
     const __m256i first = _mm256_unpacklo_epi8(lower, upper), second = _mm256_unpackhi_epi8(lower, upper);
@@ -166,48 +133,73 @@ inline void decode_to(const uint8_t *codes, float scale, float *out) {
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 
-// One token: decoded values go straight into the sums, R rows at once.
-template <int R>
-inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const float *x, float *y) {
-    __m256 acc[R];
-    for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
-    for (long b = 0; b < k / kBlock; ++b) {
-        const float *xs = x + b * kBlock;
+// Decoded values go straight into the sums: R rows and M tokens at once.
+template <int R, int M>
+inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const float *x, long ldx, float *y, long ldy) {
+    __m256 acc[R][M];
+    for (int r = 0; r < R; ++r)
+        for (int m = 0; m < M; ++m) acc[r][m] = _mm256_setzero_ps();
+    for (long b = 0; b < k / kBlock; ++b)
         for (int r = 0; r < R; ++r) {
             const Decoded d =
-                decode_block(codes + r * (k / 2) + b * (kBlock / 2), scale_of(scales[r * (k / kBlock) + b]));
-            for (int i = 0; i < 4; ++i) acc[r] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(xs + 8 * i), acc[r]);
+                decode_block(codes + r * (k / 2) + b * (kBlock / 2), mx::e8m0(scales[r * (k / kBlock) + b]));
+            for (int m = 0; m < M; ++m)
+                for (int i = 0; i < 4; ++i)
+                    acc[r][m] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(x + m * ldx + b * kBlock + 8 * i), acc[r][m]);
         }
-    }
-    for (int r = 0; r < R; ++r) y[r] = simd::sum(acc[r]);
+    for (int r = 0; r < R; ++r)
+        for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 
-constexpr bool kFused = true;
+template <int R>
+void fused_rows(const uint8_t *codes, const uint8_t *scales, long k, const float *x, long tokens, long ldx, float *y,
+                long ldy) {
+    long m = 0;
+    for (; m + 2 <= tokens; m += 2) fused<R, 2>(codes, scales, k, x + m * ldx, ldx, y + m * ldy, ldy);
+    if (m < tokens) fused<R, 1>(codes, scales, k, x + m * ldx, ldx, y + m * ldy, ldy);
+}
+
+// As many tokens as are cheaper with rows decoded once for each two of them than with rows decoded into memory.
+constexpr long kFusedTokens = 2;
+
+void packed_few(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end) {
+    const long k = w.cols, code = k / 2, scale = k / kBlock;
+    const uint8_t *codes = static_cast<const uint8_t *>(w.data), *scales = static_cast<const uint8_t *>(w.scales);
+    long r = begin;
+    for (; r + 4 <= end; r += 4)
+        fused_rows<4>(codes + r * code, scales + r * scale, k, x, tokens, ldx, y + r, ldy);
+    for (; r < end; ++r) fused_rows<1>(codes + r * code, scales + r * scale, k, x, tokens, ldx, y + r, ldy);
+}
 
 #else
 
-template <int R>
-inline void fused(const uint8_t *, const uint8_t *, long, const float *, float *) {}
+constexpr long kFusedTokens = 0;
 
-constexpr bool kFused = false;
+void packed_few(const Matrix &, const float *, long, long, float *, long, long, long) {}
 
 #endif
 
-void packed(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end,
-            std::vector<float> &scratch) {
-    const uint8_t *codes = static_cast<const uint8_t *>(w.data);
-    const long k = w.cols;
-    if (kFused && tokens == 1) {
-        long r = begin;
-        for (; r + 4 <= end; r += 4) fused<4>(codes + r * (k / 2), w.scales + r * (k / kBlock), k, x, y + r);
-        for (; r < end; ++r) fused<1>(codes + r * (k / 2), w.scales + r * (k / kBlock), k, x, y + r);
-        return;
-    }
-    if (scratch.size() < static_cast<size_t>(kTileRows * k)) scratch.resize(kTileRows * k);
-    for (long r = begin; r < end; r += kTileRows) {
-        const long some = std::min(kTileRows, end - r);
-        decode(w, r, r + some, scratch.data());
-        plain(scratch.data(), k, x, tokens, ldx, y + r, ldy, 0, some);
+// Many tokens: eight rows at a time become float32 and all tokens pass over them.
+void many(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end,
+          std::vector<float> &scratch) {
+    const long k = w.cols, stride = (k + 15) / 16 * 16, acc = kTileRows * kLanes * std::min(tokens, kTileTokens);
+    if (scratch.size() < static_cast<size_t>(kTileRows * stride + acc + 16))
+        scratch.resize(kTileRows * stride + acc + 16);
+    float *sums = aligned(scratch.data()), *rows = sums + acc;
+    for (long first = 0; first < tokens; first += kTileTokens) {
+        const long some = std::min(kTileTokens, tokens - first);
+        const float *xs = x + first * ldx;
+        float *ys = y + first * ldy;
+        for (long r = begin; r < end; r += kTileRows) {
+            const long count = std::min(kTileRows, end - r);
+            for (long i = 0; i < count; ++i) decode(w, r + i, r + i + 1, rows + i * stride);
+            if (count == kTileRows) {
+                tiles::panel<2, 4>(rows, stride, xs, some, ldx, k, ys + r, ldy, sums);
+                continue;
+            }
+            for (long i = 0; i < count; ++i)
+                tiles::panel<1, 1>(rows + i * stride, stride, xs, some, ldx, k, ys + r + i, ldy, sums);
+        }
     }
 }
 
@@ -234,28 +226,27 @@ void decode(const Matrix &w, long begin, long end, float *out) {
             for (long i = 0; i < w.cols; ++i) row[i] = simd::value(from[i]);
         } else {
             const uint8_t *codes = static_cast<const uint8_t *>(w.data) + r * (w.cols / 2);
-            const uint8_t *scales = w.scales + r * (w.cols / kBlock);
+            const uint8_t *scales = static_cast<const uint8_t *>(w.scales) + r * (w.cols / kBlock);
             for (long b = 0; b < w.cols / kBlock; ++b)
-                decode_to(codes + b * (kBlock / 2), scale_of(scales[b]), row + b * kBlock);
+                decode_to(codes + b * (kBlock / 2), mx::e8m0(scales[b]), row + b * kBlock);
         }
     }
 }
 
-void multiply(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long begin, long end,
+void multiply(const Matrix &w, const Rows &x, long tokens, float *y, long ldy, long begin, long end,
               std::vector<float> &scratch) {
-    switch (w.kind) {
-        case Kind::kF32:
-            plain(static_cast<const float *>(w.data), w.cols, x, tokens, ldx, y, ldy, begin, end);
-            break;
-        case Kind::kBF16:
-            plain(static_cast<const uint16_t *>(w.data), w.cols, x, tokens, ldx, y, ldy, begin, end);
-            break;
-        case Kind::kMXFP4:
-            packed(w, x, tokens, ldx, y, ldy, begin, end, scratch);
-            break;
-        case Kind::kNone:
-            break;
-    }
+    if (x.int8.codes && w.kind == Kind::kMXFP4)
+        return multiply_mxfp4_int8(static_cast<const uint8_t *>(w.data), static_cast<const uint8_t *>(w.scales),
+                                   w.cols, x.int8, tokens, y, ldy, begin, end, scratch);
+    if (w.kind == Kind::kInt8)
+        return multiply_int8(static_cast<const int8_t *>(w.data), static_cast<const uint16_t *>(w.scales), w.cols,
+                             x.int8, tokens, y, ldy, begin, end, scratch);
+    const long own = w.kind == Kind::kMXFP4 ? kFusedTokens : kMany - 1;
+    if (tokens > own) return many(w, x.values, tokens, x.ld, y, ldy, begin, end, scratch);
+    if (w.kind == Kind::kMXFP4) return packed_few(w, x.values, tokens, x.ld, y, ldy, begin, end);
+    if (w.kind == Kind::kBF16)
+        return few(static_cast<const uint16_t *>(w.data), w.cols, x.values, tokens, x.ld, y, ldy, begin, end);
+    few(static_cast<const float *>(w.data), w.cols, x.values, tokens, x.ld, y, ldy, begin, end);
 }
 
 void dots(const uint16_t *rows, long ldw, long count, const float *x, long tokens, long ldx, long k, float *y,

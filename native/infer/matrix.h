@@ -5,13 +5,16 @@
 #include <cstdint>
 #include <vector>
 
-enum class Kind { kNone, kF32, kBF16, kMXFP4 };
+#include "infer/int8.h"
 
-// Row-major [N, K]; MXFP4 as two codes per byte, the even column in the low half, with one E8M0 scale per 32.
+enum class Kind { kNone, kF32, kBF16, kMXFP4, kInt8 };
+
+// Row-major [N, K]; MXFP4 as two codes per byte, the even column in the low half, with one E8M0 scale per 32; int8 with
+// one BF16 scale per 32.
 struct Matrix {
     Kind kind = Kind::kNone;
     const void *data = nullptr;
-    const uint8_t *scales = nullptr;
+    const void *scales = nullptr;
     long rows = 0, cols = 0;
 
     explicit operator bool() const { return kind != Kind::kNone; }
@@ -21,12 +24,20 @@ struct Matrix {
 // x and y are [M, K]; they may be the same.
 void to_mx_order(const float *x, float *y, long tokens, long cols);
 
+// Activations [M, K], `ld` apart, and the same as int8 where a product wants that.
+struct Rows {
+    const float *values = nullptr;
+    long ld = 0;
+    Int8Rows int8 = {};
+};
+
 // y[m, n] = w[n, :] . x[m, :] for n from row_begin to row_end.
 //
-// The bits of each value depend on its own row and token alone.  x is [M, ldx] (in MX order where the matrix is
-// MXFP4), y [M, ldy] with column 0 for row 0 of the matrix.  `scratch` grows to what one call needs.
-void multiply(const Matrix &w, const float *x, long tokens, long ldx, float *y, long ldy, long row_begin,
-              long row_end, std::vector<float> &scratch);
+// The bits of each value depend on its own row and token alone.  An int8 matrix reads the int8 form of x; an MXFP4
+// matrix reads it where there is one, else the values in MX order; others read the values.  y is [M, ldy] with column
+// 0 for row 0 of the matrix.  `scratch` grows to what one call needs.
+void multiply(const Matrix &w, const Rows &x, long tokens, float *y, long ldy, long row_begin, long row_end,
+              std::vector<float> &scratch);
 
 // The values of rows row_begin to row_end, [rows, K]; MXFP4 in MX order.
 void decode(const Matrix &w, long row_begin, long row_end, float *out);

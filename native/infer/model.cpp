@@ -7,6 +7,7 @@
 
 #include "infer/kda.h"
 #include "infer/simd.h"
+#include "train/mxfp4.h"
 
 namespace {
 
@@ -15,44 +16,91 @@ constexpr long kTaskBytes = 96 * 1024;
 // Bytes of index scores at a time; rows beyond wait for the next round.
 constexpr long kScoreBytes = 32L << 20;
 
-void need(std::vector<float> &buffer, long size) {
+template <class T>
+void need(std::vector<T> &buffer, long size) {
     if (buffer.size() < static_cast<size_t>(size)) buffer.resize(size);
 }
 
-void need(std::vector<int32_t> &buffer, long size) {
-    if (buffer.size() < static_cast<size_t>(size)) buffer.resize(size);
+// The rows from `token` on.
+Rows after(const Rows &x, long token, long cols) {
+    Rows out = x;
+    out.values += token * x.ld;
+    if (!x.int8.codes) return out;
+    out.int8.codes += token * cols;
+    out.int8.scales += token * cols / kInt8Block;
+    return out;
 }
 
 long row_bytes(const Matrix &w) {
     if (w.kind == Kind::kMXFP4) return w.cols / 2 + w.cols / 32;
+    if (w.kind == Kind::kInt8) return w.cols + w.cols / 16;
     return w.cols * (w.kind == Kind::kBF16 ? 2 : 4);
 }
 
 }  // namespace
 
+// Activations as int8 for products with w, which is as wide; made once for all products planned together.
+Rows Model::input(const Matrix &w, const float *x, long ld, long tokens) {
+    const bool packed = w.kind == Kind::kMXFP4;
+    if (!(packed ? s_.int8_inputs : w.kind == Kind::kInt8)) return {x, ld};
+    const long cols = w.cols;
+    Rounded *found = nullptr;
+    for (size_t i = 0; i < num_rounded_ && !found; ++i)
+        if (rounded_[i].from == x && rounded_[i].cols == cols && rounded_[i].mx_order == packed) found = &rounded_[i];
+    if (!found) {
+        if (num_rounded_ == rounded_.size()) rounded_.emplace_back();
+        found = &rounded_[num_rounded_++];
+        found->from = x;
+        found->cols = cols;
+        found->mx_order = packed;
+        need(found->codes, tokens * cols);
+        need(found->scales, tokens * cols / kInt8Block);
+        const long some = 8;
+        pool_.each((tokens + some - 1) / some, [&](long part, int) {
+            const long m = part * some, count = std::min(some, tokens - m);
+            to_int8(x + m * ld, count, ld, cols, found->codes.data() + m * cols,
+                    found->scales.data() + m * cols / kInt8Block, packed);
+        });
+    }
+    return {x, ld, {found->codes.data(), found->scales.data()}};
+}
+
+// Contiguous inputs of experts in the form that their matrices want; x is changed.
+Rows Model::expert_input(const Matrix &w, float *x, long tokens) {
+    if (w.kind == Kind::kMXFP4 && !s_.int8_inputs) {
+        const long some = 16, cols = w.cols;
+        pool_.each((tokens + some - 1) / some, [&](long part, int) {
+            float *from = x + part * some * cols;
+            const long count = std::min(some, tokens - part * some);
+            if (s_.mxfp8_inputs) mxfp8_values(from, from, count * cols, 0);
+            to_mx_order(from, from, count, cols);
+        });
+    }
+    return input(w, x, w.cols, tokens);
+}
+
 // y = w x for all rows of w, in tasks that `work` runs.
-void Model::plan(const Matrix &w, const float *x, long ldx, float *y, long ldy, long tokens, const Matrix *up) {
+void Model::plan(const Matrix &w, const Rows &x, float *y, long ldy, long tokens, const Matrix *up) {
     long step = kTaskBytes / std::max(1L, row_bytes(w)) / 8 * 8;
     step = std::max(8L, std::min(step, 512L));
     for (long begin = 0; begin < w.rows; begin += step)
-        tasks_.push_back({&w, up, x, tokens, ldx, y, ldy, begin, std::min(w.rows, begin + step)});
+        tasks_.push_back({&w, up, x, tokens, y, ldy, begin, std::min(w.rows, begin + step)});
 }
 
 void Model::work() {
     pool_.each(static_cast<long>(tasks_.size()), [this](long i, int thread) {
         const Task &t = tasks_[i];
-        std::vector<float> &scratch = scratch_[thread];
-        multiply(*t.w, t.x, t.tokens, t.ldx, t.y, t.ldy, t.begin, t.end, scratch);
+        std::vector<float> &scratch = scratch_[thread], &up = up_[thread];
+        multiply(*t.w, t.x, t.tokens, t.y, t.ldy, t.begin, t.end, scratch);
         if (!t.up) return;
         const long some = t.end - t.begin;
-        // Behind what `multiply` needs for itself.
-        const long own = 8 * t.w->cols;
-        need(scratch, own + t.tokens * some);
-        multiply(*t.up, t.x, t.tokens, t.ldx, scratch.data() + own - t.begin, some, t.begin, t.end, scratch);
+        need(up, t.tokens * some);
+        multiply(*t.up, t.x, t.tokens, up.data() - t.begin, some, t.begin, t.end, scratch);
         for (long m = 0; m < t.tokens; ++m)
-            activate(s_.activation, t.y + m * t.ldy + t.begin, scratch.data() + own + m * some, some);
+            activate(s_.activation, t.y + m * t.ldy + t.begin, up.data() + m * some, some);
     });
     tasks_.clear();
+    num_rounded_ = 0;
 }
 
 // The attention residual of every row, then the layer's norm.
@@ -144,22 +192,51 @@ void Model::attend_kda(KdaLayer &layer) {
     plan(layer.f_b, f_.data(), k, z_.data(), width, m_);
     if (!layer.gate) plan(layer.gate_b, f_.data() + m_ * k, k, gate_.data(), width, m_);
     work();
-    const long per_slot = (s_.taps - 1) * channels, state = static_cast<long>(s_.kda_heads) * k * k;
+    if (s_.half_state)
+        // What the tails cannot hold must not be seen before they are written either.
+        pool_.each(m_, [&](long m, int) {
+            for (long c = m * channels; c < (m + 1) * channels; ++c) qkv_[c] = simd::value(simd::to_bf16(qkv_[c]));
+        });
     pool_.each(static_cast<long>(spans_->size()) * s_.kda_heads, [&](long task, int thread) {
-        const Span &span = (*spans_)[task / s_.kda_heads];
-        const long head = task % s_.kda_heads, at = head * k, row = span.first_row;
-        float *tail = layer.tails.data() + span.slot * per_slot + at;
-        const float *in = qkv_.data() + row * channels + at, *taps = layer.taps.data() + at;
-        need(scratch_[thread], 8 * k);
-        kda_head({span.tokens, s_.kda_width, s_.taps, channels, s_.bounded_decay, s_.decay_bound, s_.l2_eps, s_.eps,
-                  in, in + width, in + 2 * width, taps, taps + width, taps + 2 * width, tail, tail + width,
-                  tail + 2 * width, z_.data() + row * width + at, gate_.data() + row * width + at, width,
-                  layer.dt_bias + at, layer.a_log[head], b_.data() + row * s_.kda_heads + head, s_.kda_heads,
-                  layer.norm, layer.state.data() + span.slot * state + head * k * k, o_.data() + row * width + at},
-                 scratch_[thread].data());
+        kda_task(layer, (*spans_)[task / s_.kda_heads], task % s_.kda_heads, scratch_[thread]);
     });
     plan(layer.o, o_.data(), width, a_.data(), d, m_);
     work();
+}
+
+// One head of one span, over its slot.
+void Model::kda_task(KdaLayer &layer, const Span &span, long head, std::vector<float> &scratch) {
+    const long k = s_.kda_width, width = s_.kda_heads * k, channels = 3 * width, at = head * k, row = span.first_row;
+    const long tail_rows = s_.taps - 1, square = k * k, own = kda_scratch(s_.kda_width);
+    const long tail_at = span.slot * tail_rows * channels + at, state_at = (span.slot * s_.kda_heads + head) * square;
+    need(scratch, own + square + tail_rows * 3 * k);
+    const float *in = qkv_.data() + row * channels + at, *taps = layer.taps.data() + at;
+    KdaHead h{span.tokens, s_.kda_width, s_.taps, channels, s_.bounded_decay, s_.decay_bound, s_.l2_eps, s_.eps,
+              in, in + width, in + 2 * width, taps, taps + width, taps + 2 * width, nullptr, nullptr, nullptr, channels,
+              z_.data() + row * width + at, gate_.data() + row * width + at, width, layer.dt_bias + at,
+              layer.a_log[head], b_.data() + row * s_.kda_heads + head, s_.kda_heads, layer.norm, nullptr,
+              s_.half_state, o_.data() + row * width + at};
+    if (!s_.half_state) {
+        float *tail = reinterpret_cast<float *>(layer.tails.data()) + tail_at;
+        h.q_tail = tail, h.k_tail = tail + width, h.v_tail = tail + 2 * width;
+        h.state = reinterpret_cast<float *>(layer.state.data()) + state_at;
+        kda_head(h, scratch.data());
+        return;
+    }
+    uint16_t *state = reinterpret_cast<uint16_t *>(layer.state.data()) + state_at;
+    uint16_t *tail = reinterpret_cast<uint16_t *>(layer.tails.data()) + tail_at;
+    float *tails = scratch.data() + own + square;
+    h.state = scratch.data() + own, h.tail_stride = 3 * k;
+    h.q_tail = tails, h.k_tail = tails + k, h.v_tail = tails + 2 * k;
+    // Each part of a tail's row is k values, `width` apart in the slot.
+    const auto each = [&](auto &&move) {
+        for (long j = 0; j < tail_rows * 3; ++j)
+            for (long c = 0; c < k; ++c) move(tails[j * k + c], tail[j / 3 * channels + j % 3 * width + c]);
+        for (long i = 0; i < square; ++i) move(h.state[i], state[i]);
+    };
+    each([](float &whole, uint16_t &half) { whole = simd::value(half); });
+    kda_head(h, scratch.data());
+    each([](float &whole, uint16_t &half) { half = simd::to_bf16(whole); });
 }
 
 void Model::attend_latent(LatentLayer &layer) {
@@ -226,8 +303,9 @@ void Model::attend_latent(LatentLayer &layer) {
         }
     }
     pool_.each(heads, [&](long h, int thread) {
-        multiply(layer.kv_b, mean_.data() + h * s_.rank, m_, heads * s_.rank, o_.data() + h * s_.value - h * group - s_.nope,
-                 out, h * group + s_.nope, (h + 1) * group, scratch_[thread]);
+        multiply(layer.kv_b, {mean_.data() + h * s_.rank, heads * s_.rank}, m_,
+                 o_.data() + h * s_.value - h * group - s_.nope, out, h * group + s_.nope, (h + 1) * group,
+                 scratch_[thread]);
     });
     if (layer.gate) gate_by_sigmoid(o_.data(), gate_.data(), m_ * out);
     plan(layer.o, o_.data(), out, a_.data(), d, m_);
@@ -324,22 +402,21 @@ void Model::experts(ExpertLayer &layer) {
     group();
     for (int e : active_) layer.loads[e] += starts_[e + 1] - starts_[e];
     const float *z = layer.down ? latent_.data() : x;
-    const bool packed = layer.experts[0].gate.kind == Kind::kMXFP4;
-    for (long p = 0; p < pairs; ++p) {
-        float *to = zx_.data() + place_[p] * width;
-        if (packed) to_mx_order(z + p / per * width, to, 1, width);
-        else std::memcpy(to, z + p / per * width, width * sizeof(float));
-    }
+    pool_.each(m_, [&](long m, int) {
+        for (long a = 0; a < per; ++a)
+            std::memcpy(zx_.data() + place_[m * per + a] * width, z + m * width, width * sizeof(float));
+    });
+    const Rows inputs = expert_input(layer.experts[0].gate, zx_.data(), pairs);
     for (int e : active_) {
         const long start = starts_[e], some = starts_[e + 1] - start;
-        plan(layer.experts[e].gate, zx_.data() + start * width, width, h_.data() + start * inner, inner, some,
+        plan(layer.experts[e].gate, after(inputs, start, width), h_.data() + start * inner, inner, some,
              &layer.experts[e].up);
     }
     work();
-    if (packed) to_mx_order(h_.data(), h_.data(), pairs, inner);
+    const Rows inners = expert_input(layer.experts[0].down, h_.data(), pairs);
     for (int e : active_) {
         const long start = starts_[e], some = starts_[e + 1] - start;
-        plan(layer.experts[e].down, h_.data() + start * inner, inner, out_.data() + start * width, width, some);
+        plan(layer.experts[e].down, after(inners, start, inner), out_.data() + start * width, width, some);
     }
     if (layer.shared.gate) plan(layer.shared.down, shared, s_.shared_inner, a_.data(), d, m_);
     work();

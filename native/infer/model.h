@@ -3,12 +3,14 @@
 // Shapes: M rows (tokens) of a pass, D hidden width, V vocabulary, R rows whose logits are wanted.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "infer/arena.h"
 #include "infer/attention.h"
 #include "infer/matrix.h"
 #include "infer/moe.h"
@@ -40,7 +42,10 @@ struct Sizes {
     float scaling;
     // Caches
     long block_size, blocks, slots;
-    bool half_cache;
+    Stored cache;
+    bool half_state;  // KDA state and convolution tails as BF16
+    // Precision: what the inputs of MXFP4 products are rounded to, and whether the trunk's matrices become int8
+    bool mxfp8_inputs, int8_inputs, int8_trunk;
 };
 
 struct Network {
@@ -51,8 +56,8 @@ struct KdaLayer {
     Matrix q, k, v, f_a, f_b, b, gate, gate_a, gate_b, o;
     const float *a_log, *dt_bias, *norm;
     std::vector<float> taps;  // [W, 3 * width]
-    Zeroed<float> state;       // [slots, heads, K, K]
-    Zeroed<float> tails;       // [slots, W - 1, 3 * width]
+    Zeroed<uint8_t> state;     // [slots, heads, K, K] of float32 or BF16
+    Zeroed<uint8_t> tails;     // [slots, W - 1, 3 * width]
 };
 
 struct LatentLayer {
@@ -118,13 +123,23 @@ class Model {
   private:
     struct Task {
         const Matrix *w, *up;  // with `up` the activation of both
-        const float *x;
-        long tokens, ldx;
+        Rows x;
+        long tokens;
         float *y;
         long ldy, begin, end;
     };
+    // Activations as int8, and what they were made from.
+    struct Rounded {
+        const float *from = nullptr;
+        long cols = 0;
+        bool mx_order = false;
+        std::vector<int8_t> codes;
+        std::vector<float> scales;
+    };
 
-    Matrix take(const std::string &name, long rows, long cols);
+    Matrix take(const std::string &name, long rows, long cols, bool expert = false);
+    // A matrix of the trunk, as int8 if the mode says so.
+    Matrix take_trunk(const std::string &name, long rows, long cols);
     Network take_network(const std::string &name, const char *gate, const char *up, const char *down, long inner,
                          long width);
     const float *take_vector(const std::string &name, long count, bool optional = false);
@@ -133,10 +148,16 @@ class Model {
     void finish_latent(LatentLayer &layer, const std::string &name);
     void finish_moe(ExpertLayer &layer, const std::string &name);
 
-    void plan(const Matrix &w, const float *x, long ldx, float *y, long ldy, long tokens, const Matrix *up = nullptr);
+    Rows input(const Matrix &w, const float *x, long ld, long tokens);
+    Rows expert_input(const Matrix &w, float *x, long tokens);
+    void plan(const Matrix &w, const Rows &x, float *y, long ldy, long tokens, const Matrix *up = nullptr);
+    void plan(const Matrix &w, const float *x, long ldx, float *y, long ldy, long tokens, const Matrix *up = nullptr) {
+        plan(w, input(w, x, ldx, tokens), y, ldy, tokens, up);
+    }
     void work();
     void mix(const std::vector<float> &weight, const float *norm, float *y);
     void attend_kda(KdaLayer &layer);
+    void kda_task(KdaLayer &layer, const Span &span, long head, std::vector<float> &scratch);
     void attend_latent(LatentLayer &layer);
     void select(const LatentLayer &layer, const Span &span, long first, long tokens);
     void attention_rows(LatentLayer &layer, const Span &span, long first, long tokens, bool selected);
@@ -151,6 +172,7 @@ class Model {
     std::unordered_map<std::string, Matrix> matrices_;
     std::map<std::string, std::vector<float>> vectors_;
     std::vector<Layer> layers_;
+    Arena made_;  // int8 weights
     Matrix embedding_, head_;
     const float *final_norm_ = nullptr;
     std::vector<float> final_mix_;
@@ -160,6 +182,9 @@ class Model {
     const std::vector<Span> *spans_ = nullptr;
     std::vector<Task> tasks_;
     std::vector<std::vector<float>> scratch_;  // a thread each
+    std::vector<std::vector<float>> up_;       // a thread each: what an activation multiplies
+    std::deque<Rounded> rounded_;              // of the products that are planned
+    size_t num_rounded_ = 0;
     std::vector<std::vector<float>> blocks_;   // residual snapshots [M, D]
     size_t num_blocks_ = 0;
     std::vector<float> prefix_, x_, a_, qkv_, f_, z_, gate_, b_, o_, ql_, iq_, iw_, qa_, mean_, scores_;

@@ -76,7 +76,13 @@ Sizes sizes_of(const nb::dict &values) {
     s.block_size = n.whole("block_size");
     s.blocks = n.whole("blocks");
     s.slots = n.whole("slots");
-    s.half_cache = n.flag("half_cache");
+    const int cache = n.small("cache");
+    if (cache < 0 || cache > 2) throw std::invalid_argument("rows are stored as 0 (float32), 1 (BF16) or 2 (FP8)");
+    s.cache = static_cast<Stored>(cache);
+    s.half_state = n.flag("half_state");
+    s.mxfp8_inputs = n.flag("mxfp8_inputs");
+    s.int8_inputs = n.flag("int8_inputs");
+    s.int8_trunk = n.flag("int8_trunk");
     if (s.blocks < 1 || s.slots < 1 || s.block_size < 1)
         throw std::invalid_argument("a model needs at least one block of one token and one slot");
     if (s.groups > 256) throw std::invalid_argument("more than 256 groups of experts");

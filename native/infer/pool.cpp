@@ -21,16 +21,25 @@ inline void relax() {
 }  // namespace
 
 Pool::Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+    try {
+        for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+    } catch (...) {
+        // The system gives no more threads; those that run must not outlive this.
+        stop();
+        throw;
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
     stop_.store(true);
     epoch_.fetch_add(1);
 #if defined(__linux__)
     syscall(SYS_futex, &epoch_, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
 #endif
     for (auto &worker : workers_) worker.join();
+    workers_.clear();
 }
 
 void Pool::run(long tasks, Call call, const void *context) {

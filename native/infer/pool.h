@@ -44,6 +44,7 @@ class Pool {
     void work(int thread);
     bool take(int thread, uint32_t &epoch);
     void sleep(uint32_t epoch);
+    void stop();
 
     std::vector<std::thread> workers_;
     // Two, so that a thread that reads one while the next is written reads what its failed claim then discards.

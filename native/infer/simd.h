@@ -13,6 +13,14 @@ namespace simd {
 
 constexpr int kLanes = kVectorLanes;
 
+#if defined(__AVX2__)
+inline float sum(__m256 v) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+#endif
+
 #if defined(__AVX512F__)
 using F = __m512;
 inline F zero() { return _mm512_setzero_ps(); }
@@ -25,13 +33,17 @@ inline F load(const uint16_t *p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
+// What BF16 keeps of each lane, as `to_bf16`; NaN stays NaN.
+inline F rounded(F v) {
+    const __m512i bits = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i kept = _mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), _mm512_castsi512_ps(kept));
+}
 inline float sum(F v) {
     const __m256 lower = _mm512_castps512_ps256(v);
     const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
-    const __m256 both = _mm256_add_ps(lower, upper);
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+    return sum(_mm256_add_ps(lower, upper));
 }
 #elif defined(__AVX2__)
 using F = __m256;
@@ -45,10 +57,12 @@ inline F load(const uint16_t *p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
-inline float sum(F v) {
-    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+// What BF16 keeps of each lane, as `to_bf16`; NaN stays NaN.
+inline F rounded(F v) {
+    const __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i kept = _mm256_and_si256(up, _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+    return _mm256_blendv_ps(_mm256_castsi256_ps(kept), v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 #else
 // Four lanes that any compiler turns into whatever the processor has.
@@ -78,12 +92,32 @@ inline F load(const uint16_t *p) {
 inline float sum(F a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
 #endif
 
+// Asks for a cache line; any address may be given.
+inline void prefetch(const void *p) {
+#if defined(__GNUC__)
+    __builtin_prefetch(p);
+#endif
+}
+
 inline float value(float x) { return x; }
 inline float value(uint16_t x) {
     const uint32_t bits = static_cast<uint32_t>(x) << 16;
     float out;
     std::memcpy(&out, &bits, 4);
     return out;
+}
+
+// What columns that fill no vector add, one by one; rounded the same way wherever it is compiled into.
+template <class A>
+inline float add_tail(const A *a, const float *b, long n, float total) {
+    for (long i = 0; i < n; ++i) {
+#if defined(__FMA__)
+        total = __builtin_fmaf(value(a[i]), b[i], total);
+#else
+        total += value(a[i]) * b[i];
+#endif
+    }
+    return total;
 }
 
 // To BF16, nearest even; NaN stays NaN.
@@ -94,15 +128,20 @@ inline uint16_t to_bf16(float x) {
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+#if !defined(__AVX2__)
+inline F rounded(F a) {
+    for (float &x : a.v) x = value(to_bf16(x));
+    return a;
+}
+#endif
+
 // a . b in the order described above.
 template <class A>
 inline float dot(const A *a, const float *b, long n) {
     F acc = zero();
     long i = 0;
     for (; i + kLanes <= n; i += kLanes) acc = fma(load(a + i), load(b + i), acc);
-    float total = sum(acc);
-    for (; i < n; ++i) total += value(a[i]) * b[i];
-    return total;
+    return add_tail(a + i, b + i, n - i, sum(acc));
 }
 
 // The sum of the squares, in the same order.

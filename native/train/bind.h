@@ -18,3 +18,5 @@ void bind_moe(nanobind::module_ &m);
 void bind_head(nanobind::module_ &m);
 void bind_optimizer(nanobind::module_ &m);
 void bind_model(nanobind::module_ &m);
+void bind_product(nanobind::module_ &m);
+void bind_mx(nanobind::module_ &m);

@@ -11,6 +11,7 @@ from gossamer.engine.api import EngineError
 from gossamer.engine.native_runner import build, fit
 from gossamer.engine.runner import Segment
 from gossamer.kernels import backend
+from gossamer.kernels.cache_rows import block_bytes, slot_bytes
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.random_weights import random_weights
 from model.small import FAMILIES
@@ -54,13 +55,14 @@ def test_a_segment_that_does_not_fit_is_an_engine_error():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
-def test_caches_take_the_memory_they_were_given(family, dtype):
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "fp8"])
+@pytest.mark.parametrize("state", ["f32", "bf16"])
+def test_caches_take_the_memory_they_were_given(family, dtype, state):
     config = FAMILIES[family]()
-    cache = fit(config, memory_bytes=MEMORY, max_sequences=3, dtype=dtype)
+    cache = fit(config, memory_bytes=MEMORY, max_sequences=3, dtype=dtype, state=state)
     runner = build(config, random_weights(config, 1), cache=cache)
-    assert runner.slot_bytes == native_runner.slot_bytes(config)
-    assert runner.block_bytes == native_runner.block_bytes(config, dtype)
+    assert runner.slot_bytes == slot_bytes(config, state)
+    assert runner.block_bytes == block_bytes(config, dtype, native_runner.BLOCK_SIZE)
     total = runner.num_slots * runner.slot_bytes + runner.num_blocks * runner.block_bytes
     assert MEMORY - runner.block_bytes < total <= MEMORY
     assert runner.max_context == min(config.max_context, runner.num_blocks * runner.block_size)
@@ -68,7 +70,7 @@ def test_caches_take_the_memory_they_were_given(family, dtype):
 
 def test_little_memory_means_fewer_sequences_and_too_little_is_refused():
     config = presets.load("nano")
-    state, block = native_runner.slot_bytes(config), native_runner.block_bytes(config, "bf16")
+    state, block = slot_bytes(config, "f32"), block_bytes(config, "bf16", native_runner.BLOCK_SIZE)
     cache = fit(config, memory_bytes=2 * state + block, max_sequences=100)
     assert (cache.num_slots, cache.num_blocks) == (1, (state + block) // block)
     assert fit(config, memory_bytes=20 * state, max_sequences=4).num_slots == 4

@@ -96,6 +96,26 @@ def test_a_damaged_file_is_ignored_with_a_warning(tmp_path, caplog, harm, why):
     assert np.array_equal(again.get(digest(1), "block", SIZE), payload(1))
 
 
+def test_a_file_that_grew_beyond_memory_is_not_read_whole(tmp_path, caplog):
+    store(tmp_path).put(digest(1), "block", payload(1))
+    os.truncate(only_file(tmp_path), 1 << 40)
+    # Its size alone would make the scan forget it under any sensible limit.
+    again = store(tmp_path, max_bytes=1 << 41)
+    with caplog.at_level(logging.WARNING):
+        assert again.get(digest(1), "block", SIZE) is None
+    assert "is damaged" in caplog.text
+    assert again.num_files == 0
+
+
+def test_an_entry_that_cannot_be_looked_at_hides_no_other(tmp_path, caplog):
+    first = store(tmp_path)
+    for number in range(3):
+        first.put(digest(number), "block", payload(number))
+    (tmp_path / f"{'0' * 63}f.block").symlink_to(tmp_path / "nowhere")
+    assert store(tmp_path).num_files == 3
+    assert "nowhere" in caplog.text or "0f.block" in caplog.text
+
+
 def test_a_file_under_another_name_kind_or_size_is_not_believed(tmp_path, caplog):
     first = store(tmp_path)
     first.put(digest(1), "block", payload(1))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossamer.checkpoint import CheckpointReader, CheckpointWriter
 from gossamer.kernels import backend
-from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
+from gossamer.kernels.network import CacheSize, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 from gossamer.model.state_dict_adapter import load_checkpoint, to_checkpoint
 from gossamer.model.transformer import Transformer
@@ -35,22 +35,35 @@ def folders(tmp_path_factory):
     return made
 
 
-def network(made, *, dtype="f32", threads=1, instructions=None, num_blocks=40, num_slots=5):
+def network(
+    made,
+    *,
+    dtype="f32",
+    state="f32",
+    threads=1,
+    instructions=None,
+    num_blocks=40,
+    num_slots=5,
+    precision=None,
+):
     config, folder = made
     with CheckpointReader.open(folder) as reader:
         config = settled(config, reader)
-        cache = CacheSize(block_size=BLOCK, num_blocks=num_blocks, num_slots=num_slots, dtype=dtype)
+        cache = CacheSize(
+            block_size=BLOCK, num_blocks=num_blocks, num_slots=num_slots, dtype=dtype, state=state
+        )
+        weights = from_checkpoint(config, reader)
         return Network(
-            config, from_checkpoint(config, reader), cache=cache, threads=threads, instructions=instructions
+            config, weights, cache=cache, threads=threads, instructions=instructions, precision=precision
         )
 
 
-def definition(made):
+def definition(made, **options):
     config, folder = made
     with CheckpointReader.open(folder) as reader:
         config = settled(config, reader)
         packed = any(name.endswith("weight_packed") for name in reader.names())
-        model = Transformer(config, experts="packed" if packed else "dense", seed=None)
+        model = Transformer(config, experts="packed" if packed else "dense", seed=None, **options)
         load_checkpoint(model, reader)
     return model.eval()
 
@@ -96,30 +109,85 @@ def test_logits_equal_the_definition(folders, family, instructions):
     assert_close(got, want[rows], ("model", "float32", "native"), family)
 
 
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("mode", [("bf16", "f32"), ("fp8", "f32"), ("f32", "bf16")], ids="-".join)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_bf16_cache_stays_near(folders, family):
-    made = folders[family]
+def test_rounded_caches_stay_near(folders, family, mode, instructions):
+    made, (dtype, state) = folders[family], mode
     ids = tokens(made[0], 1, 40, seed=6)[0].tolist()
     exact, rounded = (
-        Sequence(network(made, dtype=dtype), ids, 0, range(5)).feed(40) for dtype in ("f32", "bf16")
+        Sequence(network(made, instructions=instructions, **form), ids, 0, range(5)).feed(40)
+        for form in ({}, {"dtype": dtype, "state": state})
     )
     assert not np.array_equal(exact, rounded)
+    key = ("model", "float32", "bf16 state" if state == "bf16" else f"{dtype} cache")
+    assert_close(torch.from_numpy(rounded), torch.from_numpy(exact), key, family)
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("family", ["k3", "k3.1"])
+def test_mxfp8_activations_equal_the_definition_s(folders, family, instructions):
+    made = folders[family]
+    ids = tokens(made[0], 1, 40, seed=9)
+    with torch.inference_mode():
+        want = definition(made, mxfp8_activations=True)(ids)[0]
+    net = network(made, instructions=instructions, precision=Precision(activations="mxfp8"))
+    got = Sequence(net, ids[0].tolist(), 0, range(5)).feed(40)
+    # A value that lies on the edge between two codes may fall to either side.
+    assert_close(torch.from_numpy(got), want[-1], ("model", "float32", "mxfp8"), family)
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("precision", [Precision(activations="int8"), Precision(trunk="int8")])
+def test_int8_stays_near(folders, precision, instructions):
+    made = folders["k3.1"]
+    ids = tokens(made[0], 1, 40, seed=6)[0].tolist()
+    exact, near = (
+        Sequence(network(made, precision=p, instructions=instructions), ids, 0, range(5)).feed(40)
+        for p in (None, precision)
+    )
+    assert not np.array_equal(exact, near)
     assert_close(
-        torch.from_numpy(rounded), torch.from_numpy(exact), ("model", "float32", "bf16 cache"), family
+        torch.from_numpy(near), torch.from_numpy(exact), ("model", "float32", "int8"), str(precision)
     )
 
 
-@given(data=st.data(), family=st.sampled_from([*FAMILIES, "k3.1 wide"]), threads=st.sampled_from([1, 2, 3]))
-def test_bits_depend_on_the_sequence_alone(folders, data, family, threads):
+def test_rounded_inputs_of_experts_that_are_not_packed_are_refused(folders):
+    with pytest.raises(NetworkError, match=r"activations 'int8' want experts packed as MXFP4"):
+        network(folders["kimi-linear"], precision=Precision(activations="int8"))
+
+
+def test_an_unknown_precision_is_named():
+    with pytest.raises(NetworkError, match=r"activations must be one of exact, mxfp8, int8, got 'fp4'"):
+        Precision(activations="fp4")
+
+
+@given(
+    data=st.data(),
+    family=st.sampled_from([*FAMILIES, "k3.1 wide"]),
+    threads=st.sampled_from([1, 2, 3]),
+    precision=st.sampled_from(
+        [
+            Precision(),
+            Precision(activations="mxfp8"),
+            Precision(activations="int8"),
+            Precision(activations="int8", trunk="int8"),
+        ]
+    ),
+    form=st.sampled_from([{}, {"dtype": "fp8", "state": "bf16"}]),
+)
+def test_bits_depend_on_the_sequence_alone(folders, data, family, threads, precision, form):
     """Whatever shares the pass, however the tokens are split, wherever they lie, by however many threads."""
     made = folders[family]
     config = made[0]
+    if not config.has_packed_experts:
+        precision = Precision(trunk=precision.trunk)
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     ids = [tokens(config, 1, n, seed=7 + i)[0].tolist() for i, n in enumerate(lengths)]
-    alone = network(made)
+    alone = network(made, precision=precision, **form)
     want = [Sequence(alone, some, 0, range(5)).feed(len(some)) for some in ids]
 
-    net = network(made, threads=threads)
+    net = network(made, threads=threads, precision=precision, **form)
     order = data.draw(st.permutations(range(40)))
     places = [order[5 * i : 5 * i + 5] for i in range(len(ids))]
     slots = data.draw(st.permutations(range(5)))
@@ -137,11 +205,12 @@ def test_bits_depend_on_the_sequence_alone(folders, data, family, threads):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_saved_slots_and_blocks_bring_a_sequence_back(folders, dtype):
+@pytest.mark.parametrize("mode", [("f32", "f32"), ("bf16", "f32"), ("fp8", "bf16")], ids="-".join)
+def test_saved_slots_and_blocks_bring_a_sequence_back(folders, mode):
+    dtype, state = mode
     made = folders["k3.1"]
     ids = tokens(made[0], 1, 30, seed=8)[0].tolist()
-    net = network(made, dtype=dtype)
+    net = network(made, dtype=dtype, state=state)
     whole = Sequence(net, ids, 0, range(4))
     want = whole.feed(30)
     first = Sequence(net, ids, 1, range(4, 8))
@@ -151,7 +220,7 @@ def test_saved_slots_and_blocks_bring_a_sequence_back(folders, dtype):
     assert blocks[0].size == net.block_bytes
     Sequence(net, ids[::-1], 1, range(4, 8)).feed(30)  # overwrites everything
 
-    other = network(made, dtype=dtype)
+    other = network(made, dtype=dtype, state=state)
     other.restore_slot(3, slot)
     for block, data in zip((30, 2, 9, 4), blocks, strict=True):
         other.write_block(block, data)
@@ -208,7 +277,9 @@ def test_weights_that_do_not_fit_are_named(folders):
             Network(config, changed, cache=cache)
 
 
-@pytest.mark.parametrize("size", [{"num_blocks": 0}, {"num_slots": 0}, {"block_size": 0}, {"dtype": "f16"}])
+@pytest.mark.parametrize(
+    "size", [{"num_blocks": 0}, {"num_slots": 0}, {"block_size": 0}, {"dtype": "f16"}, {"state": "f16"}]
+)
 def test_caches_that_hold_nothing_are_refused(size):
     with pytest.raises(NetworkError, match=next(iter(size))):
         CacheSize(**{"num_blocks": 1, "num_slots": 1, **size})

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from server_process import ServerProcess
 
 NUM_PROBS = 10
-_START_S = 120.0
 # One thread, no repacked weights and a float32 cache: the plain path, as exact as this server gets.
 _FLAGS = [
     "-t",
@@ -41,41 +35,16 @@ class Completion:
     top: list[list[tuple[int, float]]]
 
 
-class LlamaServer:
+class LlamaServer(ServerProcess):
     """A context manager; the process ends with it."""
 
     def __init__(self, binary: Path, model: Path, log: Path) -> None:
-        self.binary, self.model, self.log = binary, model, log
-
-    def __enter__(self) -> LlamaServer:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command = [str(self.binary), "-m", str(self.model), "--host", "127.0.0.1", "--port", str(self.port)]
-        with self.log.open("w") as output:
-            self.process = subprocess.Popen([*command, *_FLAGS], stdout=output, stderr=subprocess.STDOUT)
-        self._wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=60)
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self._request("/health", None)
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.2)
-            else:
-                return
-        self.__exit__()
-        raise RuntimeError(f"llama-server did not start:\n{self.log.read_text()[-3000:]}")
+        command = [str(binary), "-m", str(model), "--host", "127.0.0.1", "--port", "PORT", *_FLAGS]
+        super().__init__(command, ready="/health", log=log)
 
     def complete(self, prompt: list[int], num_tokens: int) -> Completion:
         """Up to num_tokens greedy tokens after a prompt, computed from scratch."""
-        answer = self._request(
+        answer = self.ask(
             "/completion",
             {
                 "prompt": prompt,
@@ -92,11 +61,3 @@ class LlamaServer:
         return Completion(
             tokens=tokens, top=[[(t["id"], t["logprob"]) for t in step["top_logprobs"]] for step in steps]
         )
-
-    def _request(self, path: str, body: dict[str, Any] | None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=data, headers={"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=200) as response:
-            return json.load(response)

@@ -9,14 +9,11 @@ query and key normalisation too, where the reference code uses 1e-6; the configs
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
-import string
 from pathlib import Path
 from typing import Literal
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from plain_tokenizer import write_tokenizer
 
 from gossamer.checkpoint import CheckpointWriter
 from gossamer.config import hf
@@ -25,7 +22,6 @@ from gossamer.model import Transformer
 from gossamer.model.state_dict_adapter import to_checkpoint
 
 ExpertFormat = Literal["mxfp4", "bf16"]
-SPECIALS = ("[BOS]", "[EOS]", "<|end_of_msg|>", "[PAD]")
 VOCAB_SIZE = 320
 LLAMA_EPS = 1e-5
 
@@ -106,27 +102,11 @@ def build(architecture: ModelConfig, seed: int) -> Transformer:
     return model
 
 
-def write_tokenizer(folder: Path) -> None:
-    """ASCII tokens only: the server reports no probabilities for a token that ends inside a character."""
-    characters = sorted(set(map(chr, range(33, 127))) | {"\u0120", "\u010a"})  # visible, space, newline
-    pairs = (a + b for a in string.ascii_lowercase for b in string.ascii_lowercase)
-    tokens = [*characters, *itertools.islice(pairs, VOCAB_SIZE - len(SPECIALS) - len(characters))]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))  # the file format wants some
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIALS])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    names = {"bos_token": "[BOS]", "eos_token": "<|end_of_msg|>", "pad_token": "[PAD]"}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-
-
 def write(folder: Path, architecture: ModelConfig, seed: int) -> None:
     """Config, tokenizer and several shards."""
     folder.mkdir(parents=True, exist_ok=True)
     hf.write(architecture, folder)
-    write_tokenizer(folder)
+    write_tokenizer(folder, VOCAB_SIZE)
     with CheckpointWriter(folder, shard_bytes=1_000_000) as writer:
         for name, array, dtype in to_checkpoint(build(architecture, seed)):
             writer.add(name, array, dtype)

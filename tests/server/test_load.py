@@ -1,8 +1,13 @@
 import asyncio
+import math
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from gossamer.checkpoint.writer import CheckpointWriter
+from gossamer.cli.serve import serve
 from gossamer.config import hf, presets
 from gossamer.engine.api import EngineError, SamplingParams
 from gossamer.model.state_dict_adapter import to_checkpoint
@@ -93,10 +98,65 @@ def test_a_tokenizer_that_is_too_large_is_refused(folder, tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("field", ["threads", "cache_bytes", "max_sequences"])
-def test_resources_of_nothing_are_refused(field):
-    with pytest.raises(loading.LoadError, match=f"{field} must be at least 1, got 0"):
-        loading.Resources(**{field: 0})
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("threads", 0, "threads must be from 1 to 1024, got 0"),
+        ("threads", 10**11, "threads must be from 1 to 1024, got 100000000000"),
+        ("max_sequences", 0, "max_sequences must be from 1 to 4096, got 0"),
+        ("max_sequences", 10**30, "max_sequences must be from 1 to 4096"),
+        ("cache_bytes", 0, "cache_bytes must be at least 1, got 0"),
+        ("spill_bytes", 0, "spill_bytes must be at least 1, got 0"),
+        ("spill", Path(__file__), "the spill wants a folder, .*test_load.py is none"),
+    ],
+)
+def test_absurd_resources_are_refused(field, value, text):
+    with pytest.raises(loading.LoadError, match=text):
+        loading.Resources(**{field: value})
+
+
+@pytest.mark.parametrize("gib", [math.nan, math.inf, -1.0, 0.0, 1e30])
+def test_an_absurd_cache_is_refused_by_the_option_s_name(gib):
+    with pytest.raises(loading.LoadError, match="--cache-gib must be above 0 and below 1,048,576, got"):
+        serve("debug", port=0, cache_gib=gib)
+
+
+def test_an_absurd_spill_is_refused_by_the_option_s_name(tmp_path):
+    with pytest.raises(loading.LoadError, match="--spill-gib must be above 0 and below 1,048,576, got"):
+        serve("debug", port=0, spill=tmp_path, spill_gib=0.0)
+
+
+def cached(model, spill, **options):
+    """Tokens of a long prompt that a freshly loaded model found on disk, and what it answered."""
+    loaded, _ = load(model, resources=loading.Resources(spill=spill, **options))
+    answer = greedy(loaded, tuple(range(1, 200)))
+    return loaded.engine.stats.cache_hit_tokens, answer
+
+
+def test_prefixes_survive_a_restart_of_the_same_model_in_the_same_arithmetic_alone(folder, tmp_path):
+    spill = tmp_path / "spill"
+    cold, answer = cached(folder, spill)
+    assert cold == 0
+    assert spill.stat().st_mode & 0o077 == 0
+    assert cached(folder, spill) == (192, answer)
+    assert cached(folder, spill, state_dtype="bf16")[0] == 0
+    assert cached(folder, spill, cache_dtype="fp8")[0] == 0
+    assert cached("debug", spill)[0] == 0
+
+
+def test_weights_that_changed_meet_nothing_on_disk(folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    assert cached(other, tmp_path / "spill")[0] == 0
+    (shard,) = other.glob("*.safetensors")
+    os.utime(shard, (1, 1))
+    assert cached(other, tmp_path / "spill")[0] == 0
+
+
+def test_every_sequence_that_is_allowed_may_run():
+    loaded, _ = load("debug", resources=loading.Resources(max_sequences=700, cache_bytes=1 << 30))
+    assert loaded.runner.num_slots == 700
+    assert loaded.engine.max_running == 700
 
 
 def test_resources_decide_what_the_engine_holds():

@@ -7,7 +7,7 @@ import json
 import sys
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gossamer.cli.printer import Printer
 from gossamer.errors import GossamerError
@@ -35,6 +35,10 @@ def chat(
     temperature: float = 1.0,
     seed: int | None = None,
     threads: int | None = None,
+    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    trunk: Literal["stored", "int8"] = "stored",
+    cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
+    state_dtype: Literal["f32", "bf16"] = "f32",
 ) -> int:
     r"""Talk to a local model; /help lists the commands, /exit leaves.
 
@@ -54,18 +58,30 @@ def chat(
         temperature: 0 always takes the likeliest token.
         seed: Same seed, same lines: same conversation.
         threads: CPU threads of the engine; default: one for nano and debug, else every core.
+        activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
+            fastest.
+        trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
+        cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
+        state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.
     """
     options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "reasoning_effort": effort}
     conversation = Conversation(options)
     conversation.check()
     if tools is not None:
         conversation.offer(str(tools))
+    from gossamer.kernels.network import Precision
     from gossamer.server.load import Resources, load
 
     loaded = load(
         model,
         seed=seed,
-        resources=Resources(threads=threads, max_sequences=1),
+        resources=Resources(
+            threads=threads,
+            max_sequences=1,
+            precision=Precision(activations=activations, trunk=trunk),
+            cache_dtype=cache_dtype,
+            state_dtype=state_dtype,
+        ),
         warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )
     if sys.stdin.isatty():

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -34,6 +34,10 @@ def generate(
     seed: int | None = None,
     effort: str = "max",
     threads: int | None = None,
+    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    trunk: Literal["stored", "int8"] = "stored",
+    cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
+    state_dtype: Literal["f32", "bf16"] = "f32",
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Answer one prompt with a local model, streaming reasoning and answer.
@@ -56,17 +60,29 @@ def generate(
         seed: Same seed, same prompt: same text.
         effort: How much to reason: low, high or max.
         threads: CPU threads of the engine; default: one for nano and debug, else every core.
+        activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
+            fastest.
+        trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
+        cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
+        state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.
         as_json: Print one JSON object at the end instead of a stream of text.
     """
     text = _prompt(prompt)
     # Validated before the model is loaded: a bad option should not cost the wait.
     request = _request(text, max_tokens, temperature, top_p, seed, effort)
+    from gossamer.kernels.network import Precision
     from gossamer.server.load import Resources, load
 
     loaded = load(
         model,
         seed=seed,
-        resources=Resources(threads=threads, max_sequences=1),
+        resources=Resources(
+            threads=threads,
+            max_sequences=1,
+            precision=Precision(activations=activations, trunk=trunk),
+            cache_dtype=cache_dtype,
+            state_dtype=state_dtype,
+        ),
         warn=lambda line: print(f"WARNING: {line}", file=sys.stderr),
     )
     run = _raw(loaded, text, request, as_json) if raw else _chat(loaded, request, as_json)

@@ -25,6 +25,7 @@ def inspect(
     tensors: bool = False,
     context: int | None = None,
     formats: bool = False,
+    experts: Path | None = None,
     seed: int = 0,
     plot: Path | None = None,
 ) -> int:
@@ -43,17 +44,28 @@ def inspect(
         Tokens of context for the FLOPs; the model's maximum when not given.
     formats: bool
         Measure how much signal each number format keeps, instead of inspecting a model.
+    experts: Path
+        Show how traffic fell on the experts of each layer, instead of inspecting a model. The file is a
+        saved metrics page of a server (curl http://127.0.0.1:8080/metrics > LOG) or what --json printed.
     seed: int
         Seed of the weights that --formats measures on.
     plot: Path
-        Write the plot of --formats to this SVG file.
+        Write the plot of --formats, or the heat-map of --experts, to this SVG file.
     """
+    if experts is not None:
+        from gossamer.cli import experts as command
+
+        if formats or name is not None:
+            raise ConfigError(f"--experts reads {experts} alone; leave off {name or '--formats'}")
+        return command.show(experts, plot=plot, json=json)
     if formats:
         from gossamer.cli.formats import show
 
         return show(seed=seed, plot=plot, json=json)
     if name is None:
-        raise ConfigError(f"inspect needs a preset ({', '.join(presets.NAMES)}), a folder, or --formats")
+        raise ConfigError(
+            f"inspect needs a preset ({', '.join(presets.NAMES)}), a folder, --formats or --experts"
+        )
     if context is not None and context < 1:
         raise ConfigError(f"--context must be at least 1, got {context}")
     found = build(name, context=context, with_tensors=tensors)

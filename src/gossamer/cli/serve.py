@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Literal
+
+MOST_GIB = 1 << 20
 
 
 def serve(
@@ -15,6 +19,12 @@ def serve(
     threads: int | None = None,
     max_sequences: int = 16,
     cache_gib: float | None = None,
+    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    trunk: Literal["stored", "int8"] = "stored",
+    cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
+    state_dtype: Literal["f32", "bf16"] = "f32",
+    spill: Path | None = None,
+    spill_gib: float = 8.0,
     kernels: Literal["avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     passback: Literal["require", "allow"] = "require",
@@ -39,6 +49,14 @@ def serve(
         max_sequences: Most requests at a time; others wait.
         cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
             quarter of what is free.
+        activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
+            fastest.
+        trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
+        cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
+        state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.
+        spill: A folder where prefixes that leave the cache are kept, so that they survive a restart. It holds
+            what was computed from conversations: keep it as private as they are.
+        spill_gib: The most that folder takes in GiB.
         kernels: Instruction set of the kernels; default: the best that runs here.
         log_level: What is logged to stderr; never any text of a conversation.
         passback: Whether assistant messages with tool calls must bring their reasoning back.
@@ -53,8 +71,22 @@ def serve(
         seed=seed,
         threads=threads,
         max_sequences=max_sequences,
-        cache_bytes=None if cache_gib is None else int(cache_gib * 2**30),
+        cache_bytes=None if cache_gib is None else _bytes(cache_gib, "--cache-gib"),
+        activations=activations,
+        trunk=trunk,
+        cache_dtype=cache_dtype,
+        state_dtype=state_dtype,
+        spill=spill,
+        spill_bytes=_bytes(spill_gib, "--spill-gib"),
         instructions=kernels,
         log_level=log_level,
         passback=passback,
     )
+
+
+def _bytes(gib: float, option: str) -> int:
+    from gossamer.server.load import LoadError
+
+    if not (math.isfinite(gib) and 0 < gib < MOST_GIB):
+        raise LoadError(f"{option} must be above 0 and below {MOST_GIB:,}, got {gib}")
+    return int(gib * 2**30)

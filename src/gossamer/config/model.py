@@ -183,6 +183,11 @@ class ModelConfig:
         """Input and output width of a routed expert."""
         return self.moe.latent_size or self.hidden_size
 
+    @property
+    def has_packed_experts(self) -> bool:
+        """Whether the routed experts are stored as MXFP4."""
+        return self.quant is not None and self.quant.expert_format == "mxfp4"
+
     def is_moe_layer(self, layer: int) -> bool:
         """Whether this layer's feed-forward part is a mixture of experts."""
         m = self.moe
@@ -228,7 +233,7 @@ def _check_moe(c: ModelConfig) -> None:
         raise ConfigError(f"num_experts {m.num_experts} is not divisible by num_groups {m.num_groups}")
     if not 1 <= m.top_k_groups <= m.num_groups:
         raise ConfigError(f"top_k_groups must be in 1..{m.num_groups} (num_groups), got {m.top_k_groups}")
-    if c.quant and c.quant.expert_format == "mxfp4":
+    if c.quant is not None and c.has_packed_experts:
         for name, width in (("latent_size", c.expert_width), ("intermediate_size", m.intermediate_size)):
             if width % c.quant.group_size:
                 raise ConfigError(

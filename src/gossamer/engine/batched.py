@@ -99,6 +99,11 @@ class BatchedEngine:
         return self._core.max_context
 
     @property
+    def max_running(self) -> int:
+        """Sequences that run at a time at most."""
+        return self._core.max_running
+
+    @property
     def stats(self) -> EngineStats:
         """The engine after its latest step."""
         return self._stats

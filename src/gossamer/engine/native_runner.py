@@ -18,7 +18,8 @@ from gossamer.config.model import ModelConfig
 from gossamer.engine.api import EngineError, Logits
 from gossamer.engine.runner import Segment, Snapshot
 from gossamer.kernels import backend
-from gossamer.kernels.network import CacheSize, CacheType, Network, NetworkError, tables_of
+from gossamer.kernels.cache_rows import CacheType, StateType, block_bytes, slot_bytes
+from gossamer.kernels.network import CacheSize, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 
@@ -118,7 +119,12 @@ class NativeRunner:
 
 
 def fit(
-    config: ModelConfig, *, memory_bytes: int, max_sequences: int, dtype: CacheType = "bf16"
+    config: ModelConfig,
+    *,
+    memory_bytes: int,
+    max_sequences: int,
+    dtype: CacheType = "bf16",
+    state: StateType = "f32",
 ) -> CacheSize:
     """Caches that fit some memory: state for as many sequences as half of it holds, blocks in the rest.
 
@@ -127,20 +133,21 @@ def fit(
         memory_bytes: For both; it is only taken once used.
         max_sequences: Most sequences at a time.
         dtype: Of latent KV and indexer keys.
+        state: Of KDA state and convolution tails.
 
     Raises:
         EngineError: it does not hold one sequence of one block.
     """
-    state = slot_bytes(config)
-    block = block_bytes(config, dtype)
-    slots = max(1, min(max_sequences, memory_bytes // 2 // state))
-    blocks = min((memory_bytes - slots * state) // block, -(-config.max_context // BLOCK_SIZE) * slots)
+    slot = slot_bytes(config, state)
+    block = block_bytes(config, dtype, BLOCK_SIZE)
+    slots = max(1, min(max_sequences, memory_bytes // 2 // slot))
+    blocks = min((memory_bytes - slots * slot) // block, -(-config.max_context // BLOCK_SIZE) * slots)
     if blocks < 1:
         raise EngineError(
-            f"{memory_bytes:,} bytes do not hold the state of one sequence ({state:,} bytes) and one block "
+            f"{memory_bytes:,} bytes do not hold the state of one sequence ({slot:,} bytes) and one block "
             f"of {BLOCK_SIZE} tokens ({block:,}); give the caches more memory"
         )
-    return CacheSize(block_size=BLOCK_SIZE, num_blocks=blocks, num_slots=slots, dtype=dtype)
+    return CacheSize(block_size=BLOCK_SIZE, num_blocks=blocks, num_slots=slots, dtype=dtype, state=state)
 
 
 def build(
@@ -149,20 +156,37 @@ def build(
     *,
     cache: CacheSize,
     threads: int = 1,
+    precision: Precision | None = None,
     instructions: str | None = None,
 ) -> NativeRunner:
     """A runner on the native kernels, or, with a warning in the log, on numpy where none are built.
 
     Raises:
         BackendError: `instructions` names a backend that is not there.
-        NetworkError: a weight is missing or has another shape.
+        NetworkError: a weight is missing or has another shape, or numpy is asked for a reduced precision.
     """
+    wanted = precision or Precision()
     if instructions is None and not backend.available():
+        if wanted != Precision():
+            raise NetworkError(
+                f"activations {wanted.activations!r} with trunk {wanted.trunk!r} need the native kernels, "
+                "which are not built; install gossamer again with a C++ compiler and cmake, or use activations "
+                "'exact' and trunk 'stored'"
+            )
         LOG.warning("the native kernels are not built: computing in numpy, hundreds of times slower")
         return NativeRunner(PlainNetwork(config, weights, cache=cache))
     chosen = instructions or backend.available()[0]
-    LOG.info("computing on %s kernels with %d threads", chosen, threads)
-    return NativeRunner(Network(config, weights, cache=cache, threads=threads, instructions=chosen))
+    LOG.info(
+        "computing on %s kernels with %d threads, activations %s, trunk %s, cache %s, state %s",
+        chosen,
+        threads,
+        wanted.activations,
+        wanted.trunk,
+        cache.dtype,
+        cache.state,
+    )
+    network = Network(config, weights, cache=cache, threads=threads, precision=wanted, instructions=chosen)
+    return NativeRunner(network)
 
 
 def open_folder(
@@ -172,6 +196,8 @@ def open_folder(
     max_sequences: int,
     threads: int = 1,
     dtype: CacheType = "bf16",
+    state: StateType = "f32",
+    precision: Precision | None = None,
     instructions: str | None = None,
 ) -> NativeRunner:
     """A runner over a folder that holds config.json and its checkpoint, whose files are mapped, not copied.
@@ -182,6 +208,8 @@ def open_folder(
         max_sequences: See `fit`.
         threads: That compute.
         dtype: See `fit`.
+        state: See `fit`.
+        precision: See `gossamer.kernels.network.Precision`.
         instructions: A backend by name; None takes the best that runs here.
 
     Raises:
@@ -192,21 +220,8 @@ def open_folder(
     # The arrays keep the maps alive; closing the reader only drops its own view of them.
     with CheckpointReader.open(folder) as reader:
         config = settled(hf.read(folder), reader)
-        cache = fit(config, memory_bytes=memory_bytes, max_sequences=max_sequences, dtype=dtype)
+        cache = fit(config, memory_bytes=memory_bytes, max_sequences=max_sequences, dtype=dtype, state=state)
         weights = from_checkpoint(config, reader)
-        return build(config, weights, cache=cache, threads=threads, instructions=instructions)
-
-
-def block_bytes(config: ModelConfig, dtype: CacheType, block_size: int = BLOCK_SIZE) -> int:
-    """Bytes of one block over all full-attention layers; at least 1, so that one may divide by it."""
-    item = 2 if dtype == "bf16" else 4
-    latent = len(config.full_attention_layers) * config.mla.latent_width
-    keys = 0 if config.dsa is None else len(config.dsa.layers) * config.dsa.head_dim
-    return max(1, block_size * item * (latent + keys))
-
-
-def slot_bytes(config: ModelConfig) -> int:
-    """Bytes of one slot over all KDA layers, float32; at least 1, so that one may divide by it."""
-    kda = config.kda
-    state, tail = kda.width * kda.head_dim, 3 * kda.width * (kda.conv_kernel_size - 1)
-    return max(1, 4 * (config.num_layers - len(config.full_attention_layers)) * (state + tail))
+        return build(
+            config, weights, cache=cache, threads=threads, precision=precision, instructions=instructions
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
@@ -93,7 +94,7 @@ class SpillStore:
         data = np.ascontiguousarray(payload)
         temporary = self._directory / f"{name}.tmp"
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with temporary.open("wb") as file:
                 file.write(self._header(digest, kind, data))
                 file.write(data.data)
@@ -114,7 +115,8 @@ class SpillStore:
         if name not in self._files:
             return None
         try:
-            content = np.fromfile(self._directory / name, np.uint8)
+            # Twice what is wanted shows that a file is no use, without reading all that it may have grown to.
+            content = np.fromfile(self._directory / name, np.uint8, HEADER_BYTES + 2 * num_bytes)
         except OSError as error:
             self._reject(name, f"it cannot be read ({error})")
             return None
@@ -139,15 +141,22 @@ class SpillStore:
     def _scan(self) -> None:
         found = []
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            for path in self._directory.iterdir():
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths = list(self._directory.iterdir())
+        except OSError as error:
+            LOG.warning("prefix cache on disk: %s; beginning without what it holds", error)
+            paths = []
+        for path in paths:
+            try:
                 if path.name.endswith((".block.tmp", ".state.tmp")):
                     path.unlink(missing_ok=True)  # what a crash left
                 elif path.suffix in (".block", ".state"):
-                    status = path.stat()
+                    status = path.stat()  # before anything else: what cannot be looked at is said
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
                     found.append((status.st_mtime_ns, path.name, status.st_size))
-        except OSError as error:
-            LOG.warning("prefix cache on disk: %s; going on with what could be listed", error)
+            except OSError as error:
+                LOG.warning("prefix cache on disk: %s; going on without it", error)
         for _, name, size in sorted(found):
             self._files[name] = size
             self._num_bytes += size

@@ -6,8 +6,8 @@ Shape legend: M tokens of a pass, V vocabulary, R rows whose logits are wanted, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from gossamer.config.model import ModelConfig
 from gossamer.errors import GossamerError
 from gossamer.kernels import backend
+from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.weights import Weight
 
-CacheType = Literal["bf16", "f32"]
+Activations = Literal["exact", "mxfp8", "int8"]
+Trunk = Literal["stored", "int8"]
 
 
 class NetworkError(GossamerError, ValueError):
@@ -32,21 +34,47 @@ class CacheSize:
         block_size: Tokens of a block of latent KV and indexer keys.
         num_blocks: Blocks of every full-attention layer.
         num_slots: Sequences whose KDA state and convolution tails fit.
-        dtype: Of latent KV and indexer keys; KDA state and tails are float32.
+        dtype: Of latent KV and indexer keys: bf16, f32, or fp8 (E4M3 with a scale for each 128 values; the
+            shared part of the key stays BF16).
+        state: Of KDA state and convolution tails: f32, or bf16, where every token leaves its state rounded.
     """
 
     block_size: int = 64
     num_blocks: int
     num_slots: int
     dtype: CacheType = "bf16"
+    state: StateType = "f32"
 
     def __post_init__(self) -> None:
         """Refuse sizes that hold nothing."""
         for name in ("block_size", "num_blocks", "num_slots"):
             if getattr(self, name) < 1:
                 raise NetworkError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.dtype not in ("bf16", "f32"):
-            raise NetworkError(f"the cache's dtype must be bf16 or f32, got {self.dtype!r}")
+        for name, known in (("dtype", get_args(CacheType)), ("state", get_args(StateType))):
+            if getattr(self, name) not in known:
+                raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """What products are computed with; the default rounds nothing.
+
+    Attributes:
+        activations: Inputs of packed experts: exact (float32), mxfp8 (E4M3 in blocks of 32, scale by the
+            floor rule), or int8 (blocks of 32, scale of the largest magnitude), which is the fastest.
+        trunk: stored, or int8: attention's, dense networks', shared experts', latent projections' and the
+            head's matrices become int8 in blocks of 32 at load, in memory of their own, and so do their
+            inputs.  The router, the indexer, the embedding and small projections stay as stored.
+    """
+
+    activations: Activations = "exact"
+    trunk: Trunk = "stored"
+
+    def __post_init__(self) -> None:
+        """Refuse other names."""
+        for name, known in (("activations", get_args(Activations)), ("trunk", get_args(Trunk))):
+            if getattr(self, name) not in known:
+                raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
 
 
 class Network:
@@ -60,6 +88,7 @@ class Network:
         weights: Every weight, as `gossamer.kernels.weights` gives them.
         cache: Room for sequences.
         threads: That compute; at least 1.
+        precision: Of products.
         instructions: A backend of `gossamer.kernels.backend`; None takes the best that runs here.
 
     Raises:
@@ -74,28 +103,41 @@ class Network:
         *,
         cache: CacheSize,
         threads: int = 1,
+        precision: Precision | None = None,
         instructions: str | None = None,
     ) -> None:
         if threads < 1:
             raise NetworkError(f"threads must be at least 1, got {threads}")
-        self.config, self.cache = config, cache
+        self.config, self.cache, self.precision = config, cache, precision or Precision()
+        if self.precision.activations != "exact" and not config.has_packed_experts:
+            raise NetworkError(
+                f"activations {self.precision.activations!r} want experts packed as MXFP4, "
+                f"which {config.name} has not; use 'exact'"
+            )
         layers = range(config.num_layers)
         module: Any = backend.load(instructions)
-        self._native: Any = module.infer.Model(
-            _sizes(config, cache),
-            [config.layer_types[i] == "kda" for i in layers],
-            [config.has_indexer(i) for i in layers],
-            [config.is_moe_layer(i) for i in layers],
-            threads,
-        )
         try:
+            self._native: Any = module.infer.Model(
+                {**_sizes(config, cache), **_modes(self.precision)},
+                [config.layer_types[i] == "kda" for i in layers],
+                [config.has_indexer(i) for i in layers],
+                [config.is_moe_layer(i) for i in layers],
+                threads,
+            )
             for weight in weights:
                 self._add(weight)
             self._native.finish()
+        except MemoryError:
+            raise NetworkError(
+                f"there is no memory for caches of {cache.num_slots} sequences and "
+                f"{cache.num_blocks} blocks; give them less"
+            ) from None
         except ValueError as error:
             if isinstance(error, GossamerError):
                 raise
             raise NetworkError(str(error)) from None
+        except RuntimeError as error:
+            raise NetworkError(f"the system gives no {threads} threads ({error}); ask for fewer") from None
 
     def _add(self, weight: Weight) -> None:
         match weight.kind:
@@ -108,7 +150,7 @@ class Network:
             case "vector":
                 self._native.vector(weight.name, weight.data)
         if self.config.tie_word_embeddings and weight.name == "model.embed_tokens":
-            self._native.half("lm_head", weight.data)
+            self._add(replace(weight, name="lm_head"))
 
     @property
     def slot_bytes(self) -> int:
@@ -232,5 +274,14 @@ def _sizes(config: ModelConfig, cache: CacheSize) -> dict[str, float]:
         "block_size": cache.block_size,
         "blocks": cache.num_blocks,
         "slots": cache.num_slots,
-        "half_cache": cache.dtype == "bf16",
+        "cache": get_args(CacheType).index(cache.dtype),
+        "half_state": cache.state == "bf16",
+    }
+
+
+def _modes(precision: Precision) -> dict[str, float]:
+    return {
+        "mxfp8_inputs": precision.activations == "mxfp8",
+        "int8_inputs": precision.activations == "int8",
+        "int8_trunk": precision.trunk == "int8",
     }

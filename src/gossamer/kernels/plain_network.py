@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gossamer.checkpoint.bf16 import bf16_to_f32, f32_to_bf16
 from gossamer.config.model import ModelConfig
 from gossamer.kernels import plain_ops as ops
+from gossamer.kernels.cache_rows import key_layout, latent_layout
 from gossamer.kernels.network import CacheSize, NetworkError
 from gossamer.kernels.weights import Weight
 
@@ -34,18 +35,21 @@ class PlainNetwork:
         if config.tie_word_embeddings:
             self._weights["lm_head"] = self._weights["model.embed_tokens"]
         self._vectors = {w.name: w.data.reshape(-1) for w in self._weights.values() if w.kind == "vector"}
-        kda, mla, tokens = config.kda, config.mla, cache.num_blocks * cache.block_size
+        kda, tokens = config.kda, cache.num_blocks * cache.block_size
         kinds = config.layer_types
         kda_layers = [i for i in range(config.num_layers) if kinds[i] == "kda"]
         shape = (cache.num_slots, kda.num_heads, kda.head_dim, kda.head_dim)
         tail = (cache.num_slots, kda.conv_kernel_size - 1, 3 * kda.width)
-        self._state = {i: np.zeros(shape, np.float32) for i in kda_layers}
-        self._tails = {i: np.zeros(tail, np.float32) for i in kda_layers}
-        kept = np.dtype(np.uint16 if cache.dtype == "bf16" else np.float32)
-        self._rows = {i: np.zeros((tokens, mla.latent_width), kept) for i in config.full_attention_layers}
+        kept = np.dtype(np.float32 if cache.state == "f32" else np.uint16)
+        self._state = {i: np.zeros(shape, kept) for i in kda_layers}
+        self._tails = {i: np.zeros(tail, kept) for i in kda_layers}
+        rows, keys = latent_layout(config, cache.dtype), key_layout(config, cache.dtype)
+        self._row_layout, self._key_layout = rows, keys
+        full = config.full_attention_layers
+        self._rows = {i: np.zeros((tokens, rows.num_bytes), np.uint8) for i in full}
         self._keys = {}
-        if config.dsa is not None:
-            self._keys = {i: np.zeros((tokens, config.dsa.head_dim), kept) for i in config.dsa.layers}
+        if config.dsa is not None and keys is not None:
+            self._keys = {i: np.zeros((tokens, keys.num_bytes), np.uint8) for i in config.dsa.layers}
         self._loads = np.zeros((config.num_layers, config.moe.num_experts), np.int64)
 
     @property
@@ -129,9 +133,10 @@ class PlainNetwork:
         heads = (kda.num_heads, kda.head_dim)
         qkv = np.concatenate([self._matrix(f"{name}{p}_proj") @ x for p in "qkv"])
         taps = np.concatenate([self._vector(f"{name}{p}_conv1d.weight") for p in "qkv"])
-        mixed, self._tails[layer][slot] = ops.short_conv(
-            qkv, self._tails[layer][slot], taps.reshape(-1, kda.conv_kernel_size)
-        )
+        # What the tails cannot hold must not be seen before they are written either.
+        qkv, tail, state = self._value(self._kept(qkv)), self._tails[layer], self._state[layer]
+        mixed, past = ops.short_conv(qkv, self._value(tail[slot]), taps.reshape(-1, kda.conv_kernel_size))
+        tail[slot] = self._kept(past)
         q, k, v = (part.reshape(heads) for part in np.split(mixed, 3))
         eps = np.float32(kda.l2_norm_eps)
         q = q / np.sqrt(np.sum(q * q, -1, keepdims=True) + eps) * np.float32(kda.head_dim**-0.5)
@@ -140,7 +145,8 @@ class PlainNetwork:
         z = (z + self._vector(f"{name}dt_bias")).reshape(heads)
         decay = ops.kda_decay(z, self._vector(f"{name}A_log"), kda.gate_lower_bound)
         beta = ops.sigmoid(self._matrix(f"{name}b_proj") @ x)
-        o, self._state[layer][slot] = ops.kda_step(q, k, v, decay, beta, self._state[layer][slot])
+        o, after = ops.kda_step(q, k, v, decay, beta, self._value(state[slot]))
+        state[slot] = self._kept(after)
         if kda.full_rank_gate:
             gate = self._matrix(f"{name}g_proj") @ x
         else:
@@ -153,7 +159,7 @@ class PlainNetwork:
         row = self._matrix(f"{name}kv_a_proj_with_mqa") @ x
         norm = self._vector(f"{name}kv_a_layernorm.weight")
         row[: mla.kv_lora_rank] = ops.rms_norm(row[: mla.kv_lora_rank], norm, mla.lora_norm_eps)
-        self._rows[layer][places[position]] = self._kept(row)
+        self._rows[layer][places[position]] = self._row_layout.keep(row[None])[0]
         query_latent = x
         if mla.q_lora_rank is None:
             q = self._matrix(f"{name}q_proj") @ x
@@ -162,16 +168,17 @@ class PlainNetwork:
             query_latent = ops.rms_norm(self._matrix(f"{name}q_a_proj") @ x, norm, mla.lora_norm_eps)
             q = self._matrix(f"{name}q_b_proj") @ query_latent
         chosen = np.arange(position + 1)
-        if dsa is not None and self.config.has_indexer(layer):
+        layout = self._key_layout
+        if dsa is not None and layout is not None and self.config.has_indexer(layer):
             index = f"{name}indexer."
             weight, bias = self._vector(f"{index}k_norm.weight"), self._vectors.get(f"{index}k_norm.bias")
             key = ops.layer_norm(self._matrix(f"{index}wk") @ x, weight, bias, dsa.k_norm_eps)
-            self._keys[layer][places[position]] = self._kept(key)
-            keys = self._read(self._keys[layer][places[: position + 1]])
+            self._keys[layer][places[position]] = layout.keep(key[None])[0]
+            keys = layout.read(self._keys[layer][places[: position + 1]])
             queries = (self._matrix(f"{index}wq_b") @ query_latent).reshape(dsa.num_heads, dsa.head_dim)
             scores = ops.index_scores(queries, keys, self._matrix(f"{index}weights_proj") @ x)
             chosen = ops.select_best(scores, dsa.top_k)
-        rows = self._read(self._rows[layer][places[chosen]])
+        rows = self._row_layout.read(self._rows[layer][places[chosen]])
         w_kv = self._matrix(f"{name}kv_b_proj").reshape(mla.num_heads, -1, mla.kv_lora_rank)
         a = ops.absorbed_attention(
             q.reshape(mla.num_heads, -1), rows, w_kv, mla.kv_lora_rank, mla.qk_nope_head_dim
@@ -214,11 +221,12 @@ class PlainNetwork:
             raise NetworkError(f"weight {name} is missing")
         return self._vectors[name]
 
-    def _kept(self, row: F32) -> NDArray[np.uint16] | F32:
-        return f32_to_bf16(row) if self.cache.dtype == "bf16" else row
+    def _kept(self, values: F32) -> NDArray[np.uint16] | F32:
+        """Of a slot, as it is stored."""
+        return values if self.cache.state == "f32" else f32_to_bf16(np.ascontiguousarray(values))
 
-    def _read(self, rows: NDArray[Any]) -> F32:
-        return bf16_to_f32(rows) if self.cache.dtype == "bf16" else rows.astype(np.float32)
+    def _value(self, kept: NDArray[Any]) -> F32:
+        return kept if self.cache.state == "f32" else bf16_to_f32(np.ascontiguousarray(kept))
 
     def _places(self, table: NDArray[np.int32], length: int) -> NDArray[np.int64]:
         """Where each position up to `length` lies."""

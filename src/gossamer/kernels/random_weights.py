@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gossamer import mx
 from gossamer.checkpoint.bf16 import f32_to_bf16
 from gossamer.config import count, layout
 from gossamer.config.count import VISION_COMPONENTS, TensorSpec
 from gossamer.config.model import ModelConfig
+from gossamer.kernels import codec
 from gossamer.kernels.weights import Weight
 
 
@@ -35,11 +35,11 @@ def _weight(spec: TensorSpec, name: str, config: ModelConfig, generator: np.rand
         rows, half = spec.shape
         values = generator.standard_normal((rows, 2 * half), np.float32) * np.float32(scale)
         rule = config.quant.scale_rule if config.quant else "even"
-        encoded = mx.encode(values, "mxfp4", rule, name=name)
+        encoded = codec.encode4(values, rule, name=name)
         return Weight(
             name=name.removesuffix(".weight_packed"),
             kind="mxfp4",
-            data=mx.pack4(encoded.codes),
+            data=encoded.packed,
             scales=encoded.scales,
         )
     if name.endswith("A_log"):

@@ -152,6 +152,8 @@ class Transformer(nn.Module):
         blocks: list[Tensor] = []
         for i, layer in enumerate(self.model.decoder_layers()):
             if block_size:
+                if trace is not None:
+                    trace.see_mix(i, [*blocks, prefix])
                 h = mixed(prefix, blocks, layer.self_attention_res_norm, layer.self_attention_res_proj)
                 fresh = i % block_size == 0
                 if fresh:
@@ -168,6 +170,8 @@ class Transformer(nn.Module):
         if logits_for == "last":
             prefix, blocks = prefix[:, -1:], [block[:, -1:] for block in blocks]
         if block_size:
+            if trace is not None:
+                trace.see_mix(self.config.num_layers, [*blocks, prefix])
             prefix = mixed(prefix, blocks, self.model.output_attn_res_norm, self.model.output_attn_res_proj)
         h = self.model.norm(prefix)
         head = self.model.embed_tokens if self.config.tie_word_embeddings else self.lm_head

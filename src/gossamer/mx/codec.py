@@ -73,35 +73,59 @@ def encode(
             floats, and, with "refuse", NaN or Inf.
     """
     f, rule = get(fmt), check_rule(rule)
-    label = f"tensor {name!r}" if name else "the array"
-    source = np.asarray(x)
-    if source.dtype.kind != "f":
-        raise MXError(f"{label} has dtype {source.dtype}; MX encoding takes floats")
-    if source.ndim == 0 or source.shape[-1] % BLOCK:
-        raise MXError(f"{label} has shape {source.shape}; the last dimension must be a multiple of {BLOCK}")
-    with np.errstate(over="ignore"):
-        blocks = np.ascontiguousarray(source, dtype=np.float32).reshape(-1, BLOCK)
+    blocks, shape = blocks_of(x, name)
     codes = np.empty(blocks.shape, np.uint8)
     scales = np.empty(len(blocks), np.uint8)
     for start in range(0, len(blocks), _CHUNK):
         part = slice(start, start + _CHUNK)
         _encode_chunk(blocks[part], f, rule, codes[part], scales[part])
-    bad = scales == SCALE_NAN
-    if bad.any() and nonfinite == "refuse":
-        first = int(np.flatnonzero(bad)[0])
-        offset = first * BLOCK + int(np.flatnonzero(~np.isfinite(blocks[first]))[0])
-        where = tuple(int(i) for i in np.unravel_index(offset, source.shape))
-        raise MXError(
-            f"{label} holds {blocks.reshape(-1)[offset]} at {where} and "
-            f"{int(bad.sum())} block(s) with NaN or Inf; weights must be finite"
-        )
-    shape = source.shape
+    if nonfinite == "refuse":
+        refuse_nonfinite(blocks, scales, shape, name)
     return Encoded(
         codes=codes.reshape(shape),
         scales=scales.reshape(*shape[:-1], shape[-1] // BLOCK),
         fmt=f.name,
         rule=rule,
     )
+
+
+def blocks_of(x: npt.ArrayLike, name: str | None) -> tuple[F32, tuple[int, ...]]:
+    """What an encoder reads: the blocks [blocks, 32] of x [..., n] in float32, and the shape of x.
+
+    Raises:
+        MXError: for a length that is no multiple of 32 and for values that are not floats.
+    """
+    source = np.asarray(x)
+    if source.dtype.kind != "f":
+        raise MXError(f"{_label(name)} has dtype {source.dtype}; MX encoding takes floats")
+    if source.ndim == 0 or source.shape[-1] % BLOCK:
+        raise MXError(
+            f"{_label(name)} has shape {source.shape}; the last dimension must be a multiple of {BLOCK}"
+        )
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(source, dtype=np.float32).reshape(-1, BLOCK), source.shape
+
+
+def refuse_nonfinite(blocks: F32, scales: U8, shape: tuple[int, ...], name: str | None) -> None:
+    """Refuse blocks [blocks, 32] of an array of that shape if an encoder gave one a NaN scale.
+
+    Raises:
+        MXError: naming the array, the first value that is not finite and its place.
+    """
+    bad = scales == SCALE_NAN
+    if not bad.any():
+        return
+    first = int(np.flatnonzero(bad)[0])
+    offset = first * BLOCK + int(np.flatnonzero(~np.isfinite(blocks[first]))[0])
+    where = tuple(int(i) for i in np.unravel_index(offset, shape))
+    raise MXError(
+        f"{_label(name)} holds {blocks.reshape(-1)[offset]} at {where} and "
+        f"{int(bad.sum())} block(s) with NaN or Inf; weights must be finite"
+    )
+
+
+def _label(name: str | None) -> str:
+    return f"tensor {name!r}" if name else "the array"
 
 
 def _encode_chunk(x: F32, f: Format, rule: Rule, codes: U8, scales: U8) -> None:
@@ -158,17 +182,27 @@ def decode(codes: npt.ArrayLike, scales: npt.ArrayLike, fmt: str | Format) -> F3
             bits above the element's width.
     """
     f = get(fmt)
-    c, s = np.asarray(codes), np.asarray(scales)
-    if c.dtype != np.uint8 or s.dtype != np.uint8:
-        raise MXError(f"codes and scales must be uint8, got {c.dtype} and {s.dtype}")
-    if c.ndim == 0 or c.shape[-1] % BLOCK or s.shape != (*c.shape[:-1], c.shape[-1] // BLOCK):
-        raise MXError(f"codes {c.shape} need scales of shape [..., n/{BLOCK}], got {s.shape}")
+    c, s = check_stored(codes, scales)
     if f.bits < 8 and c.size and int(c.max()) >> f.bits:
         raise MXError(f"code {int(c.max())} has more than the {f.bits} bits of {f.element}")
     values = element_table(f).take(c).reshape(-1, BLOCK)
     with np.errstate(over="ignore", invalid="ignore"):
         values *= scale_table().take(s).reshape(-1, 1)
     return values.reshape(c.shape)
+
+
+def check_stored(codes: npt.ArrayLike, scales: npt.ArrayLike) -> tuple[U8, U8]:
+    """Both as arrays, if codes [..., n] and scales [..., n/32] belong together.
+
+    Raises:
+        MXError: for arrays that are not uint8 and for shapes that do not fit.
+    """
+    c, s = np.asarray(codes), np.asarray(scales)
+    if c.dtype != np.uint8 or s.dtype != np.uint8:
+        raise MXError(f"codes and scales must be uint8, got {c.dtype} and {s.dtype}")
+    if c.ndim == 0 or c.shape[-1] % BLOCK or s.shape != (*c.shape[:-1], c.shape[-1] // BLOCK):
+        raise MXError(f"codes {c.shape} need scales of shape [..., n/{BLOCK}], got {s.shape}")
+    return c, s
 
 
 @functools.cache

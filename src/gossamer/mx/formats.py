@@ -68,6 +68,12 @@ class Format:
         return 1 << (self.bits - 1)
 
     @property
+    def max_code(self) -> int:
+        """The code of max_normal."""
+        fraction = self.max_normal / 2.0**self.emax - 1.0
+        return (self.emax + self.bias << self.mantissa_bits) + int(fraction * (1 << self.mantissa_bits))
+
+    @property
     def max_scale_byte(self) -> int:
         """Largest scale byte an encoder writes: max_normal times it is still a finite float32."""
         return SCALE_BIAS + 127 - self.emax

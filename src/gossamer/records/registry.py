@@ -10,6 +10,7 @@ from gossamer.records.benchmark import Benchmark
 from gossamer.records.capture import Capture
 from gossamer.records.envelope import Record
 from gossamer.records.eval_result import EvalResult
+from gossamer.records.expert_load import ExpertLoad
 from gossamer.records.inventory import Inventory
 from gossamer.records.plan import Plan
 from gossamer.records.prediction import Prediction
@@ -22,6 +23,7 @@ KINDS: Final[dict[str, type[Record]]] = {
     "capture": Capture,
     "assignment": Assignment,
     "eval_result": EvalResult,
+    "expert_load": ExpertLoad,
     "plan": Plan,
     "prediction": Prediction,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 import gossamer
@@ -12,8 +13,11 @@ from gossamer.config import presets
 from gossamer.config.model import ModelConfig
 from gossamer.engine.batched import BatchedEngine
 from gossamer.engine.native_runner import NativeRunner, build, fit, open_folder
-from gossamer.engine.settings import EngineSettings
+from gossamer.engine.settings import CacheSettings, EngineSettings, SpillSettings
 from gossamer.errors import GossamerError
+from gossamer.kernels import backend
+from gossamer.kernels.cache_rows import CacheType, StateType
+from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
 from gossamer.server.engine_upstream import EngineUpstream
 from gossamer.text.tokenizer import Tokenizer
@@ -22,8 +26,10 @@ BUNDLED = Path(gossamer.__file__).parent / "data"
 """Models that ship in the package, a folder each."""
 SMALL = ("nano", "debug")
 MAX_SEQUENCES = 16
+MAX_THREADS, MOST_SEQUENCES = 1024, 4096
 SMALL_CACHE, CACHE_SHARE = 1 << 30, 0.25
 """Cache of nano and debug in bytes; share of the free memory for any other model."""
+SPILL_BYTES = 8 << 30
 
 
 class LoadError(GossamerError, ValueError):
@@ -50,20 +56,39 @@ class Resources:
         threads: That compute; None takes one for nano and debug, every core otherwise.
         cache_bytes: For sequences' state and cache; None takes a share of the free memory.
         max_sequences: Most requests at a time; others wait.
+        precision: Of products; see `gossamer.kernels.network.Precision`.
+        cache_dtype: Of latent KV and indexer keys; see `gossamer.kernels.network.CacheSize`.
+        state_dtype: Of KDA state; see there.
+        spill: A folder that keeps what the prefix cache drops, so that it survives a restart; None keeps
+            nothing.
+        spill_bytes: The most its files take.
         instructions: The kernels' instruction set; None takes the best that runs here.
     """
 
     threads: int | None = None
     cache_bytes: int | None = None
     max_sequences: int = MAX_SEQUENCES
+    precision: Precision = field(default_factory=Precision)
+    cache_dtype: CacheType = "bf16"
+    state_dtype: StateType = "f32"
+    spill: Path | None = None
+    spill_bytes: int = SPILL_BYTES
     instructions: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name in ("threads", "cache_bytes", "max_sequences"):
+        for name, most in (
+            ("threads", MAX_THREADS),
+            ("max_sequences", MOST_SEQUENCES),
+            ("cache_bytes", None),
+            ("spill_bytes", None),
+        ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise LoadError(f"{name} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= (most or value):
+                limit = f"from 1 to {most}" if most else "at least 1"
+                raise LoadError(f"{name} must be {limit}, got {value}")
+        if self.spill is not None and self.spill.exists() and not self.spill.is_dir():
+            raise LoadError(f"the spill wants a folder, {self.spill} is none")
 
 
 def load(
@@ -87,19 +112,37 @@ def load(
     if model == "debug":
         warn("model 'debug' has random weights: its answers are noise, good for testing the plumbing only")
         config = presets.load("debug")
-        cache = fit(config, memory_bytes=memory, max_sequences=wanted.max_sequences)
+        cache = fit(
+            config,
+            memory_bytes=memory,
+            max_sequences=wanted.max_sequences,
+            dtype=wanted.cache_dtype,
+            state=wanted.state_dtype,
+        )
         weights = random_weights(config, seed or 0)
-        runner = build(config, weights, cache=cache, threads=threads, instructions=wanted.instructions)
-        return _assemble(model, runner, Tokenizer.bytes_only(), seed)
+        runner = build(
+            config,
+            weights,
+            cache=cache,
+            threads=threads,
+            precision=wanted.precision,
+            instructions=wanted.instructions,
+        )
+        source = f"debug {seed or 0} {gossamer.__version__}"
+        return _assemble(model, runner, Tokenizer.bytes_only(), seed, _prefixes(source, wanted))
     folder = _folder(model)
     runner = open_folder(
         folder,
         memory_bytes=memory,
         max_sequences=wanted.max_sequences,
         threads=threads,
+        dtype=wanted.cache_dtype,
+        state=wanted.state_dtype,
+        precision=wanted.precision,
         instructions=wanted.instructions,
     )
-    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed)
+    source = "" if wanted.spill is None else _fingerprint(folder)
+    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, _prefixes(source, wanted))
 
 
 def model_name(model: str) -> str:
@@ -157,13 +200,44 @@ def _folder(model: str) -> Path:
     return folder
 
 
-def _assemble(name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int | None) -> Loaded:
+def _prefixes(source: str, resources: Resources) -> CacheSettings:
+    """The prefix cache; on disk it may meet only what the same weights and the same arithmetic left there."""
+    if resources.spill is None:
+        return CacheSettings()
+    precision = resources.precision
+    kernels = resources.instructions or next(iter(backend.available()), "numpy")
+    modes = (precision.activations, precision.trunk, resources.cache_dtype, resources.state_dtype, kernels)
+    spill = SpillSettings(
+        directory=resources.spill,
+        max_bytes=resources.spill_bytes,
+        fingerprint=" ".join((source, *modes)),
+    )
+    return CacheSettings(spill=spill)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Tells checkpoints apart without reading them whole: config, and each file's header, size and time."""
+    digest = blake2b(gossamer.__version__.encode())
+    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+        found = path.stat()
+        with path.open("rb") as file:
+            head = file.read(1 << 20)
+        digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns} {len(head)}\n".encode())
+        digest.update(head)
+    return digest.hexdigest()
+
+
+def _assemble(
+    name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int | None, prefixes: CacheSettings
+) -> Loaded:
     config = runner.config
     if tokenizer.vocab_size > config.vocab_size:
         raise LoadError(
             f"{name}: the tokenizer has {tokenizer.vocab_size} ids, the model only {config.vocab_size}"
         )
-    engine = BatchedEngine(runner, EngineSettings(seed=seed))
+    # Every sequence that has a slot may run: a token each, and a block of somebody's prompt.
+    tokens = max(EngineSettings.max_batch_tokens, runner.num_slots + runner.block_size - 1)
+    engine = BatchedEngine(runner, EngineSettings(max_batch_tokens=tokens, seed=seed, cache=prefixes))
     upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
     return Loaded(
         name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from gossamer.model import transformer
 from gossamer.model.layers import RMSNorm
+from gossamer.model.trace import Trace
 from gossamer.model.transformer import Transformer
 
 RIDGE = 1e-3
@@ -40,24 +40,13 @@ def normed(model: Transformer, ids: Tensor, modules: Sequence[nn.Module]) -> lis
 @torch.no_grad()
 def candidates(model: Transformer, ids: Tensor, layer: int | None) -> Tensor:
     """[C, B, T, D]: what is mixed for the attention of a layer, or for the output head where it is None."""
-    number = 2 * model.config.num_layers if layer is None else 2 * layer
+    wanted = model.config.num_layers if layer is None else layer
     found: list[Tensor] = []
-    original, calls = transformer.mixed, 0
-
-    def spy(prefix: Tensor, blocks: list[Tensor], norm: RMSNorm, proj: nn.Linear) -> Tensor:
-        nonlocal calls
-        if calls == number:
-            found.append(torch.stack([*blocks, prefix])[:, 0])
-        calls += 1
-        return original(prefix, blocks, norm, proj)
-
-    transformer.mixed = spy
-    try:
-        for row in ids:
-            calls = 0
-            model(row[None], attention_mode="dense")
-    finally:
-        transformer.mixed = original
+    for row in ids:
+        trace = Trace(want_mix=wanted)
+        model(row[None], attention_mode="dense", trace=trace)
+        assert trace.candidates is not None
+        found.append(trace.candidates[:, 0])
     return torch.stack(found, 1)
 
 
