@@ -131,7 +131,7 @@ inline void decode_to(const uint8_t *codes, float scale, float *out) {
 
 #endif
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(GOSSAMER_AVX512)
 
 // Decoded values go straight into the sums: R rows and M tokens at once.
 template <int R, int M>

@@ -21,7 +21,7 @@ inline float sum(__m256 v) {
 }
 #endif
 
-#if defined(__AVX512F__)
+#if defined(GOSSAMER_AVX512)
 using F = __m512;
 inline F zero() { return _mm512_setzero_ps(); }
 inline F load(const float *p) { return _mm512_loadu_ps(p); }

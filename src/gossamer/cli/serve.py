@@ -20,7 +20,7 @@ def serve(
     cache_gib: float | None = None,
     activations: Literal["exact", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
-    kernels: Literal["avx512", "avx2", "portable"] | None = None,
+    kernels: Literal["avx512_bf16", "avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     passback: Literal["require", "allow"] = "require",
 ) -> int:
