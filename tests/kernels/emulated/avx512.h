@@ -164,6 +164,12 @@ inline __m512i permutexvar_epi16(__m512i numbers, __m512i a) {
     for (int i = 0; i < 32; ++i) out.v[i] = x.v[n.v[i] & 31];
     return out.as<__m512i>();
 }
+inline __m512i permutexvar_epi32(__m512i numbers, __m512i a) {
+    const U32 n = U32::of(numbers), x = U32::of(a);
+    U32 out;
+    for (int i = 0; i < 16; ++i) out.v[i] = x.v[n.v[i] & 15];
+    return out.as<__m512i>();
+}
 inline __m512i permutexvar_epi64(__m512i numbers, __m512i a) {
     const U64 n = U64::of(numbers), x = U64::of(a);
     U64 out;
@@ -241,6 +247,7 @@ inline __m512 dpbf16_ps(__m512 sums, Pairs a, Pairs b) {
 #define _mm512_cvtepu8_epi16 emulated::cvtepu8_epi16
 #define _mm512_cvtepu16_epi32 emulated::cvtepu16_epi32
 #define _mm512_permutexvar_epi16 emulated::permutexvar_epi16
+#define _mm512_permutexvar_epi32 emulated::permutexvar_epi32
 #define _mm512_permutexvar_epi64 emulated::permutexvar_epi64
 #define _mm512_shuffle_epi8 emulated::shuffle_epi8
 #define _mm512_dpbusd_epi32 emulated::dpbusd_epi32
