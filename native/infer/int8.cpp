@@ -87,22 +87,27 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
     const long k = blocks * kBlock;
     const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8(Weights::kOffset);
     __m512 acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = _mm512_setzero_ps();
     for (long b = 0; b < blocks; b += 2) {
         const bool both = b + 1 < blocks;
         __m512i xs[M], added[M];
         __m512 x_scales[M];
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) {
             xs[m] = _mm512_maskz_loadu_epi16(lanes_of(both, kBlock), x.codes + m * k + b * kBlock);
             added[m] = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, offset, xs[m]));
             if (!Ready) x_scales[m] = scales_of(x.scales + m * blocks + b, both);
         }
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const typename Weights::Code *place = w + (r * blocks + b) * Weights::kBytes;
             const __m512i codes = Weights::load(place, both);
             if (Ready) simd::prefetch(place + R * blocks * Weights::kBytes);
             const __m512 row_scale = scales_of(scales + r * blocks + b, both);
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m) {
                 const __m512 sum = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(added[m], codes, xs[m]));
                 const __m512 scale = Ready ? row_scale : _mm512_mul_ps(row_scale, x_scales[m]);
@@ -110,7 +115,9 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
             }
         }
     }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "infer/bf16.h"
 #include "infer/simd.h"
 #include "infer/tiles.h"
 #include "mx/bits.h"
@@ -241,6 +242,11 @@ void multiply(const Matrix &w, const Rows &x, long tokens, float *y, long ldy, l
     if (w.kind == Kind::kInt8)
         return multiply_int8(static_cast<const int8_t *>(w.data), static_cast<const uint16_t *>(w.scales), w.cols,
                              x.int8, tokens, y, ldy, begin, end, scratch);
+    if (x.half && w.half_inputs && w.kind == Kind::kBF16)
+        return multiply_bf16(static_cast<const uint16_t *>(w.data), w.cols, x.half, tokens, y, ldy, begin, end);
+    if (x.half && w.half_inputs && w.kind == Kind::kMXFP4)
+        return multiply_mxfp4_bf16(static_cast<const uint8_t *>(w.data), static_cast<const uint8_t *>(w.scales),
+                                   w.cols, x.half, tokens, y, ldy, begin, end, scratch);
     const long own = w.kind == Kind::kMXFP4 ? kFusedTokens : kMany - 1;
     if (tokens > own) return many(w, x.values, tokens, x.ld, y, ldy, begin, end, scratch);
     if (w.kind == Kind::kMXFP4) return packed_few(w, x.values, tokens, x.ld, y, ldy, begin, end);

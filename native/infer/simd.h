@@ -78,6 +78,16 @@ inline F load(const uint16_t *p) {
 inline float sum(F a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
 #endif
 
+// Before a loop over accumulators: one that is left a loop would keep all of them in memory (GCC stores them anew in
+// every step).
+#if defined(__clang__)
+#define GOSSAMER_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define GOSSAMER_UNROLL _Pragma("GCC unroll 32")
+#else
+#define GOSSAMER_UNROLL
+#endif
+
 // Asks for a cache line; any address may be given.
 inline void prefetch(const void *p) {
 #if defined(__GNUC__)

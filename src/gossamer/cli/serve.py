@@ -18,7 +18,7 @@ def serve(
     threads: int | None = None,
     max_sequences: int = 16,
     cache_gib: float | None = None,
-    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    activations: Literal["exact", "bf16", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
     kernels: Literal["avx512_bf16", "avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
@@ -45,7 +45,8 @@ def serve(
         cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
             quarter of what is free.
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
-            fastest.
+            fastest; bf16 rounds the inputs of all large matrices, which AVX512-BF16
+            multiplies as they are.
         trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
         kernels: Instruction set of the kernels; default: the best that runs here.
         log_level: What is logged to stderr; never any text of a conversation.
