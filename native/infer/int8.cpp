@@ -155,15 +155,19 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
                  long ldy) {
     const long k = blocks * kBlock;
     __m256 acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = _mm256_setzero_ps();
     for (long b = 0; b < blocks; ++b)
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const typename Weights::Code *place = w + (r * blocks + b) * Weights::kBytes;
             const Codes codes = Weights::load(place);
             // One token is a matter of memory alone: the rows after these are called for while these are used.
             if (Ready) simd::prefetch(place + R * blocks * Weights::kBytes);
             const __m256 row_scale = _mm256_broadcast_ss(scales + r * blocks + b);
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m) {
                 const __m256i sum = dot(codes, x.codes + m * k + b * kBlock);
                 const __m256 scale =
@@ -171,7 +175,9 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
                 acc[r][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc[r][m]);
             }
         }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 

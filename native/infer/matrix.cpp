@@ -35,17 +35,24 @@ void some_dots(const W *rows, long ldw, long count, const float *x, long tokens,
 template <int V, int M, class W>
 inline void transposed_tile(const W *w, long ldw, long rows, const float *x, long ldx, float *y, long ldy) {
     F acc[M][V];
+    GOSSAMER_UNROLL
     for (int m = 0; m < M; ++m)
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) acc[m][v] = simd::zero();
     for (long n = 0; n < rows; ++n) {
         F ws[V];
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) ws[v] = simd::load(w + n * ldw + v * kLanes);
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) {
             const F xs = simd::all(x[m * ldx + n]);
+            GOSSAMER_UNROLL
             for (int v = 0; v < V; ++v) acc[m][v] = simd::fma(xs, ws[v], acc[m][v]);
         }
     }
+    GOSSAMER_UNROLL
     for (int m = 0; m < M; ++m)
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) simd::store(y + m * ldy + v * kLanes, acc[m][v]);
 }
 
@@ -138,17 +145,24 @@ inline void decode_to(const uint8_t *codes, float scale, float *out) {
 template <int R, int M>
 inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const float *x, long ldx, float *y, long ldy) {
     __m256 acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = _mm256_setzero_ps();
     for (long b = 0; b < k / kBlock; ++b)
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const Decoded d =
                 decode_block(codes + r * (k / 2) + b * (kBlock / 2), mx::e8m0(scales[r * (k / kBlock) + b]));
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m)
+                GOSSAMER_UNROLL
                 for (int i = 0; i < 4; ++i)
                     acc[r][m] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(x + m * ldx + b * kBlock + 8 * i), acc[r][m]);
         }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 
