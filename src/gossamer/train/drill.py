@@ -156,7 +156,7 @@ def called(rng: Draw, size: int) -> str:
     keys = rng.sample(list(pairs), len(pairs))
     said = rng.choice((", ", " and ", "; ")).join([_fill(form, key, pairs[key]) for key in keys])
     tool = f"{values.ascii_word(rng)}_{values.ascii_word(rng)}"
-    block = [f'argument key="{key}" {_kind(value)}: {_shown(value)}' for key, value in sorted(pairs.items())]
+    block = [f'argument key="{key}" {_kind(pairs[key])}: {_shown(pairs[key])}' for key in keys]
     return "\n".join(
         [
             f"{rng.choice(('use', 'call', 'run'))} {tool} with {said}",

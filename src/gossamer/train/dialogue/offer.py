@@ -90,6 +90,7 @@ def task(rng: Draw, tool: Tool, others: Sequence[Tool] = ()) -> Task:
         ask = rng.choice(tool.asks)
         named = [p for p in tool.parameters if "{" + p.name + "}" in ask]
         if all(p in named for p in tool.parameters if p.required):
+            named.sort(key=lambda p: ask.index("{" + p.name + "}"))
             given = {p.name: p.make(rng) for p in named}
             return Task(tool=tool, values=given, request=fill(ask, given), family="own")
     given = tool.draw(rng)

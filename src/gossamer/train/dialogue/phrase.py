@@ -298,13 +298,12 @@ def request(rng: Draw, tool: Tool, given: dict[str, Any], others: Sequence[Tool]
         rng: source of all choices.
         tool: the tool meant.
         others: further tools on offer, which must not be meant.
-        given: argument name -> value, or a reference to one; every one of them is told.
+        given: argument name -> value, or a reference to one; all are told, in this order.
 
     Returns:
         The name of the family and the request.
     """
     items = [(tool.parameter(name), value) for name, value in given.items()]
-    rng.shuffle(items)
     pointing = any(isinstance(value, Reference) for value in given.values())
     name, family = rng.choice(_SPOKEN if pointing else _DECK)
     how = style(rng)

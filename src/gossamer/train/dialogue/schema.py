@@ -72,8 +72,9 @@ class Tool:
         return next(p for p in self.parameters if p.name == name)
 
     def draw(self, rng: Draw) -> dict[str, Any]:
-        """Values for all required arguments and some of the others."""
+        """Values for all required arguments and some of the others, in the order in which they are told."""
         given = [p for p in self.parameters if p.required or rng.random() < 0.6] or [self.parameters[0]]
+        rng.shuffle(given)
         return {p.name: p.make(rng) for p in given}
 
 
@@ -88,8 +89,12 @@ class Task:
     """Which way of asking was taken."""
 
     def arguments(self) -> dict[str, Any]:
-        """Argument name -> value, in the order of the schema as the prompt shows it (sorted)."""
-        return dict(sorted(self.values.items()))
+        """Argument name -> value, in the order in which the request tells them.
+
+        What comes next is then what follows in the request; in the schema's order it would have to be chosen
+        among all parameters, told and untold, which nano did not learn.
+        """
+        return dict(self.values)
 
     def call(self, call_id: str) -> dict[str, Any]:
         """The tool call as the OpenAI API writes it."""
