@@ -24,6 +24,7 @@ LOGS = k3_files.CACHE
 MODES = {
     "mxfp8": Precision(activations="mxfp8"),
     "int8": Precision(activations="int8"),
+    "bf16": Precision(activations="bf16"),
     "int8.trunk": Precision(trunk="int8"),
     "int8.both": Precision(activations="int8", trunk="int8"),
 }

@@ -43,7 +43,85 @@ inline int8_t nearest(float x, float factor) {
     return static_cast<int8_t>(whole < -127 ? -127 : whole > 127 ? 127 : whole);
 }
 
-#if defined(__AVX2__)
+#if defined(GOSSAMER_VNNI)
+
+// The first or both of two blocks, as a mask of 16-bit lanes; what is not there reads as zeros.
+inline uint32_t lanes_of(bool both, int bytes) { return both ? 0xffffffffu >> (32 - bytes) : (1u << bytes / 2) - 1; }
+
+// Codes of two blocks, a block to a half, all plus kOffset: a product of bytes wants one side unsigned.  What the
+// offset adds is taken away as an integer, before anything is scaled.
+struct Packed {
+    static constexpr long kBytes = kBlock / 2;
+    static constexpr char kOffset = 12;
+    using Code = uint8_t;
+    static inline __m512i load(const uint8_t *codes, bool both) {
+        alignas(64) static const int64_t quarter[8] = {0, 1, 0, 1, 2, 3, 2, 3}, down[8] = {0, 0, 4, 4, 0, 0, 4, 4};
+        const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+        const __m512i bytes = _mm512_maskz_loadu_epi16(lanes_of(both, kBytes), codes);
+        const __m512i spread = _mm512_permutexvar_epi64(_mm512_loadu_si512(quarter), bytes);
+        const __m512i index = _mm512_srlv_epi64(spread, _mm512_loadu_si512(down));
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), _mm512_and_si512(index, _mm512_set1_epi8(15)));
+    }
+};
+
+struct Whole {
+    static constexpr long kBytes = kBlock;
+    static constexpr char kOffset = (char)128;
+    using Code = int8_t;
+    static inline __m512i load(const int8_t *codes, bool both) {
+        return _mm512_xor_si512(_mm512_maskz_loadu_epi16(lanes_of(both, kBytes), codes), _mm512_set1_epi8(kOffset));
+    }
+};
+
+// The scales of two blocks, one to a half.
+inline __m512 scales_of(const float *scales, bool both) {
+    alignas(64) static const int32_t half[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    const __m512i two = _mm512_maskz_loadu_epi16(both ? 15 : 3, scales);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi32(_mm512_loadu_si512(half), two));
+}
+
+// As below, with even blocks in the lower and odd ones in the upper half of the sums.
+template <class Weights, int R, int M, bool Ready = false>
+inline void tile(const typename Weights::Code *w, const float *scales, long blocks, const Int8Rows &x, float *y,
+                 long ldy) {
+    const long k = blocks * kBlock;
+    const __m512i zero = _mm512_setzero_si512(), offset = _mm512_set1_epi8(Weights::kOffset);
+    __m512 acc[R][M];
+    GOSSAMER_UNROLL
+    for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
+        for (int m = 0; m < M; ++m) acc[r][m] = _mm512_setzero_ps();
+    for (long b = 0; b < blocks; b += 2) {
+        const bool both = b + 1 < blocks;
+        __m512i xs[M], added[M];
+        __m512 x_scales[M];
+        GOSSAMER_UNROLL
+        for (int m = 0; m < M; ++m) {
+            xs[m] = _mm512_maskz_loadu_epi16(lanes_of(both, kBlock), x.codes + m * k + b * kBlock);
+            added[m] = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, offset, xs[m]));
+            if (!Ready) x_scales[m] = scales_of(x.scales + m * blocks + b, both);
+        }
+        GOSSAMER_UNROLL
+        for (int r = 0; r < R; ++r) {
+            const typename Weights::Code *place = w + (r * blocks + b) * Weights::kBytes;
+            const __m512i codes = Weights::load(place, both);
+            if (Ready) simd::prefetch(place + R * blocks * Weights::kBytes);
+            const __m512 row_scale = scales_of(scales + r * blocks + b, both);
+            GOSSAMER_UNROLL
+            for (int m = 0; m < M; ++m) {
+                const __m512 sum = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(added[m], codes, xs[m]));
+                const __m512 scale = Ready ? row_scale : _mm512_mul_ps(row_scale, x_scales[m]);
+                acc[r][m] = _mm512_fmadd_ps(sum, scale, acc[r][m]);
+            }
+        }
+    }
+    GOSSAMER_UNROLL
+    for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
+        for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
+}
+
+#elif defined(__AVX2__)
 
 using Codes = __m256i;
 
@@ -77,15 +155,19 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
                  long ldy) {
     const long k = blocks * kBlock;
     __m256 acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = _mm256_setzero_ps();
     for (long b = 0; b < blocks; ++b)
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const typename Weights::Code *place = w + (r * blocks + b) * Weights::kBytes;
             const Codes codes = Weights::load(place);
             // One token is a matter of memory alone: the rows after these are called for while these are used.
             if (Ready) simd::prefetch(place + R * blocks * Weights::kBytes);
             const __m256 row_scale = _mm256_broadcast_ss(scales + r * blocks + b);
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m) {
                 const __m256i sum = dot(codes, x.codes + m * k + b * kBlock);
                 const __m256 scale =
@@ -93,7 +175,9 @@ inline void tile(const typename Weights::Code *w, const float *scales, long bloc
                 acc[r][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, acc[r][m]);
             }
         }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "infer/bf16.h"
 #include "infer/simd.h"
 #include "infer/tiles.h"
 #include "mx/bits.h"
@@ -34,17 +35,24 @@ void some_dots(const W *rows, long ldw, long count, const float *x, long tokens,
 template <int V, int M, class W>
 inline void transposed_tile(const W *w, long ldw, long rows, const float *x, long ldx, float *y, long ldy) {
     F acc[M][V];
+    GOSSAMER_UNROLL
     for (int m = 0; m < M; ++m)
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) acc[m][v] = simd::zero();
     for (long n = 0; n < rows; ++n) {
         F ws[V];
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) ws[v] = simd::load(w + n * ldw + v * kLanes);
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) {
             const F xs = simd::all(x[m * ldx + n]);
+            GOSSAMER_UNROLL
             for (int v = 0; v < V; ++v) acc[m][v] = simd::fma(xs, ws[v], acc[m][v]);
         }
     }
+    GOSSAMER_UNROLL
     for (int m = 0; m < M; ++m)
+        GOSSAMER_UNROLL
         for (int v = 0; v < V; ++v) simd::store(y + m * ldy + v * kLanes, acc[m][v]);
 }
 
@@ -131,23 +139,30 @@ inline void decode_to(const uint8_t *codes, float scale, float *out) {
 
 #endif
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(GOSSAMER_AVX512)
 
 // Decoded values go straight into the sums: R rows and M tokens at once.
 template <int R, int M>
 inline void fused(const uint8_t *codes, const uint8_t *scales, long k, const float *x, long ldx, float *y, long ldy) {
     __m256 acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = _mm256_setzero_ps();
     for (long b = 0; b < k / kBlock; ++b)
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const Decoded d =
                 decode_block(codes + r * (k / 2) + b * (kBlock / 2), mx::e8m0(scales[r * (k / kBlock) + b]));
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m)
+                GOSSAMER_UNROLL
                 for (int i = 0; i < 4; ++i)
                     acc[r][m] = _mm256_fmadd_ps(d.v[i], _mm256_loadu_ps(x + m * ldx + b * kBlock + 8 * i), acc[r][m]);
         }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) y[m * ldy + r] = simd::sum(acc[r][m]);
 }
 
@@ -241,6 +256,11 @@ void multiply(const Matrix &w, const Rows &x, long tokens, float *y, long ldy, l
     if (w.kind == Kind::kInt8)
         return multiply_int8(static_cast<const int8_t *>(w.data), static_cast<const uint16_t *>(w.scales), w.cols,
                              x.int8, tokens, y, ldy, begin, end, scratch);
+    if (x.half && w.half_inputs && w.kind == Kind::kBF16)
+        return multiply_bf16(static_cast<const uint16_t *>(w.data), w.cols, x.half, tokens, y, ldy, begin, end);
+    if (x.half && w.half_inputs && w.kind == Kind::kMXFP4)
+        return multiply_mxfp4_bf16(static_cast<const uint8_t *>(w.data), static_cast<const uint8_t *>(w.scales),
+                                   w.cols, x.half, tokens, y, ldy, begin, end, scratch);
     const long own = w.kind == Kind::kMXFP4 ? kFusedTokens : kMany - 1;
     if (tokens > own) return many(w, x.values, tokens, x.ld, y, ldy, begin, end, scratch);
     if (w.kind == Kind::kMXFP4) return packed_few(w, x.values, tokens, x.ld, y, ldy, begin, end);

@@ -16,6 +16,7 @@ struct Matrix {
     const void *data = nullptr;
     const void *scales = nullptr;
     long rows = 0, cols = 0;
+    bool half_inputs = false;  // its products want inputs rounded to BF16
 
     explicit operator bool() const { return kind != Kind::kNone; }
 };
@@ -24,17 +25,19 @@ struct Matrix {
 // x and y are [M, K]; they may be the same.
 void to_mx_order(const float *x, float *y, long tokens, long cols);
 
-// Activations [M, K], `ld` apart, and the same as int8 where a product wants that.
+// Activations [M, K], `ld` apart, and the same as int8 or BF16 [M, K] where a product wants that.
 struct Rows {
     const float *values = nullptr;
     long ld = 0;
     Int8Rows int8 = {};
+    const uint16_t *half = nullptr;
 };
 
 // y[m, n] = w[n, :] . x[m, :] for n from row_begin to row_end.
 //
 // The bits of each value depend on its own row and token alone.  An int8 matrix reads the int8 form of x; an MXFP4
-// matrix reads it where there is one, else the values in MX order; others read the values.  y is [M, ldy] with column
+// matrix reads it where there is one, else the BF16 form or the values in MX order; others read the BF16 form where
+// they want it and there is one, else the values.  y is [M, ldy] with column
 // 0 for row 0 of the matrix.  `scratch` grows to what one call needs.
 void multiply(const Matrix &w, const Rows &x, long tokens, float *y, long ldy, long row_begin, long row_end,
               std::vector<float> &scratch);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "infer/bf16.h"
 #include "infer/kda.h"
 #include "infer/simd.h"
 #include "train/mxfp4.h"
@@ -25,6 +26,7 @@ void need(std::vector<T> &buffer, long size) {
 Rows after(const Rows &x, long token, long cols) {
     Rows out = x;
     out.values += token * x.ld;
+    if (x.half) out.half += token * cols;
     if (!x.int8.codes) return out;
     out.int8.codes += token * cols;
     out.int8.scales += token * cols / kInt8Block;
@@ -39,29 +41,46 @@ long row_bytes(const Matrix &w) {
 
 }  // namespace
 
-// Activations as int8 for products with w, which is as wide; made once for all products planned together.
+// Activations as int8 or BF16 for products with w, which is as wide; made once for all products planned together.
 Rows Model::input(const Matrix &w, const float *x, long ld, long tokens) {
     const bool packed = w.kind == Kind::kMXFP4;
-    if (!(packed ? s_.int8_inputs : w.kind == Kind::kInt8)) return {x, ld};
+    if (!w.half_inputs && !(packed ? s_.int8_inputs : w.kind == Kind::kInt8)) return {x, ld};
     const long cols = w.cols;
+    const bool half = w.half_inputs;
     Rounded *found = nullptr;
     for (size_t i = 0; i < num_rounded_ && !found; ++i)
-        if (rounded_[i].from == x && rounded_[i].cols == cols && rounded_[i].mx_order == packed) found = &rounded_[i];
+        if (rounded_[i].from == x && rounded_[i].cols == cols && rounded_[i].mx_order == packed &&
+            rounded_[i].half == half)
+            found = &rounded_[i];
     if (!found) {
         if (num_rounded_ == rounded_.size()) rounded_.emplace_back();
         found = &rounded_[num_rounded_++];
         found->from = x;
         found->cols = cols;
         found->mx_order = packed;
-        need(found->codes, tokens * cols);
-        need(found->scales, tokens * cols / kInt8Block);
+        found->half = half;
+        if (half && kHalfProducts) {
+            need(found->halves, tokens * cols);
+        } else if (half) {
+            need(found->values, tokens * cols);
+        } else {
+            need(found->codes, tokens * cols);
+            need(found->scales, tokens * cols / kInt8Block);
+        }
         const long some = 8;
         pool_.each((tokens + some - 1) / some, [&](long part, int) {
             const long m = part * some, count = std::min(some, tokens - m);
-            to_int8(x + m * ld, count, ld, cols, found->codes.data() + m * cols,
-                    found->scales.data() + m * cols / kInt8Block, packed);
+            if (half && kHalfProducts)
+                round_to_bf16(x + m * ld, count, ld, cols, found->halves.data() + m * cols);
+            else if (half)
+                round_to_bf16(x + m * ld, count, ld, cols, found->values.data() + m * cols);
+            else
+                to_int8(x + m * ld, count, ld, cols, found->codes.data() + m * cols,
+                        found->scales.data() + m * cols / kInt8Block, packed);
         });
     }
+    if (half && kHalfProducts) return {x, ld, {}, found->halves.data()};
+    if (half) return {found->values.data(), cols};
     return {x, ld, {found->codes.data(), found->scales.data()}};
 }
 

@@ -44,8 +44,9 @@ struct Sizes {
     long block_size, blocks, slots;
     Stored cache;
     bool half_state;  // KDA state and convolution tails as BF16
-    // Precision: what the inputs of MXFP4 products are rounded to, and whether the trunk's matrices become int8
-    bool mxfp8_inputs, int8_inputs, int8_trunk;
+    // Precision: what the inputs of MXFP4 products are rounded to (BF16: of the trunk's and of BF16 experts too), and
+    // whether the trunk's matrices become int8
+    bool mxfp8_inputs, int8_inputs, half_inputs, int8_trunk;
 };
 
 struct Network {
@@ -128,13 +129,14 @@ class Model {
         float *y;
         long ldy, begin, end;
     };
-    // Activations as int8, and what they were made from.
+    // Activations as int8 or rounded to BF16, and what they were made from.
     struct Rounded {
         const float *from = nullptr;
         long cols = 0;
-        bool mx_order = false;
+        bool mx_order = false, half = false;
         std::vector<int8_t> codes;
-        std::vector<float> scales;
+        std::vector<float> scales, values;
+        std::vector<uint16_t> halves;
     };
 
     Matrix take(const std::string &name, long rows, long cols, bool expert = false);

@@ -82,6 +82,7 @@ Sizes sizes_of(const nb::dict &values) {
     s.half_state = n.flag("half_state");
     s.mxfp8_inputs = n.flag("mxfp8_inputs");
     s.int8_inputs = n.flag("int8_inputs");
+    s.half_inputs = n.flag("half_inputs");
     s.int8_trunk = n.flag("int8_trunk");
     if (s.blocks < 1 || s.slots < 1 || s.block_size < 1)
         throw std::invalid_argument("a model needs at least one block of one token and one slot");

@@ -50,12 +50,17 @@ Matrix Model::take(const std::string &name, long rows, long cols, bool expert) {
     if (m.rows != rows || m.cols != cols)
         throw std::invalid_argument(name + " has shape " + shape(m.rows, m.cols) + ", the model needs " +
                                     shape(rows, cols));
-    return m;
+    Matrix out = m;
+    out.half_inputs = expert && s_.half_inputs && m.kind != Kind::kF32;
+    return out;
 }
 
 Matrix Model::take_trunk(const std::string &name, long rows, long cols) {
-    const Matrix from = take(name, rows, cols);
-    if (!s_.int8_trunk || cols % kInt8Block) return from;
+    Matrix from = take(name, rows, cols);
+    if (!s_.int8_trunk || cols % kInt8Block) {
+        from.half_inputs = s_.half_inputs && from.kind == Kind::kBF16;
+        return from;
+    }
     int8_t *codes = static_cast<int8_t *>(made_.take(rows * cols));
     uint16_t *scales = static_cast<uint16_t *>(made_.take(rows * cols / kInt8Block * sizeof(uint16_t)));
     pool_.each(rows, [&](long r, int thread) {
@@ -170,6 +175,11 @@ void Model::finish_moe(ExpertLayer &l, const std::string &name) {
 }
 
 void Model::finish() {
+    bool rounds = !s_.half_inputs;
+    for (const auto &entry : matrices_) rounds |= entry.second.kind == Kind::kBF16 || entry.second.kind == Kind::kMXFP4;
+    if (!rounds)
+        throw std::invalid_argument("activations 'bf16' want matrices stored as BF16 or MXFP4, and all are float32; "
+                                    "use 'exact'");
     embedding_ = take("model.embed_tokens", s_.vocab, s_.hidden);
     head_ = take_trunk("lm_head", s_.vocab, s_.hidden);
     final_norm_ = take_vector("model.norm.weight", s_.hidden);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/bf16.h"
 #include "infer/matrix.h"
 #include "infer/pages.h"
 #include "infer/pool.h"
@@ -31,6 +32,7 @@ void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, b
         throw std::invalid_argument("rows " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
                                     std::to_string(w.rows));
     std::vector<float> scratch, ordered;
+    std::vector<uint16_t> half(kHalfProducts ? tokens * w.cols : 0);
     std::vector<int8_t> codes(tokens * w.cols);
     std::vector<float> scales(tokens * w.cols / kInt8Block);
     const bool packed = w.kind == Kind::kMXFP4;
@@ -41,6 +43,14 @@ void run(const Matrix &w, const Const<float> &x, F32 &y, long begin, long end, b
     } else if (packed) {
         ordered.resize(tokens * w.cols);
         to_mx_order(x.data(), ordered.data(), tokens, w.cols);
+        rows.values = ordered.data();
+    }
+    if (w.half_inputs && kHalfProducts) {
+        round_to_bf16(rows.values, tokens, w.cols, w.cols, half.data());
+        rows.half = half.data();
+    } else if (w.half_inputs) {
+        ordered.resize(tokens * w.cols);
+        round_to_bf16(rows.values, tokens, w.cols, w.cols, ordered.data());
         rows.values = ordered.data();
     }
     multiply(w, rows, tokens, y.data(), w.rows, begin, end, scratch);
@@ -57,18 +67,19 @@ void check_blocks(long cols, const Const<uint8_t> &scales, long rows) {
         throw std::invalid_argument("codes and scales do not fit together");
 }
 
-void product_half(Const<uint16_t> w, Const<float> x, F32 y, long begin, long end) {
-    run({Kind::kBF16, w.data(), nullptr, side(w, 0), side(w, 1)}, x, y, begin, end, false);
+void product_half(Const<uint16_t> w, Const<float> x, F32 y, long begin, long end, bool half_inputs) {
+    run({Kind::kBF16, w.data(), nullptr, side(w, 0), side(w, 1), half_inputs}, x, y, begin, end, false);
 }
 
 void product_full(Const<float> w, Const<float> x, F32 y, long begin, long end) {
     run({Kind::kF32, w.data(), nullptr, side(w, 0), side(w, 1)}, x, y, begin, end, false);
 }
 
-void product_packed(Const<uint8_t> w, Const<uint8_t> scales, Const<float> x, F32 y, long begin, long end, bool int8) {
+void product_packed(Const<uint8_t> w, Const<uint8_t> scales, Const<float> x, F32 y, long begin, long end, bool int8,
+                    bool half_inputs) {
     const long rows = side(w, 0), cols = 2 * side(w, 1);
     check_blocks(cols, scales, rows);
-    run({Kind::kMXFP4, w.data(), scales.data(), rows, cols}, x, y, begin, end, int8);
+    run({Kind::kMXFP4, w.data(), scales.data(), rows, cols, half_inputs}, x, y, begin, end, int8);
 }
 
 // w [N, K] becomes int8 first.
@@ -134,13 +145,15 @@ double read_through(Const<uint8_t> data, int threads) {
 }  // namespace
 
 void bind_product(nb::module_ &m) {
-    m.def("product_half", &product_half, "Rows of w x, w BF16 bits.", nb::arg("w").noconvert(),
-          nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
+    m.def("product_half", &product_half, "Rows of w x, w BF16 bits, x float32 or rounded to BF16.",
+          nb::arg("w").noconvert(), nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"),
+          nb::arg("end"), nb::arg("half_inputs") = false);
     m.def("product_full", &product_full, "Rows of w x, w float32.", nb::arg("w").noconvert(),
           nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
-    m.def("product_packed", &product_packed, "Rows of w x, w MXFP4, x float32 or rounded to int8.",
+    m.def("product_packed", &product_packed, "Rows of w x, w MXFP4, x float32 or rounded to int8 or BF16.",
           nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("x").noconvert(),
-          nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("int8"));
+          nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"), nb::arg("int8"),
+          nb::arg("half_inputs") = false);
     m.def("product_int8", &product_int8, "Rows of w x, both rounded to int8.", nb::arg("w").noconvert(),
           nb::arg("x").noconvert(), nb::arg("y").noconvert(), nb::arg("begin"), nb::arg("end"));
     m.def("row_bytes", &row_bytes, "Bytes of a cached row.", nb::arg("stored"), nb::arg("width"), nb::arg("coded"));

@@ -21,7 +21,7 @@ inline float sum(__m256 v) {
 }
 #endif
 
-#if defined(__AVX512F__)
+#if defined(GOSSAMER_AVX512)
 using F = __m512;
 inline F zero() { return _mm512_setzero_ps(); }
 inline F load(const float *p) { return _mm512_loadu_ps(p); }
@@ -32,13 +32,6 @@ inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F load(const uint16_t *p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-// What BF16 keeps of each lane, as `to_bf16`; NaN stays NaN.
-inline F rounded(F v) {
-    const __m512i bits = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const __m512i kept = _mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), _mm512_castsi512_ps(kept));
 }
 inline float sum(F v) {
     const __m256 lower = _mm512_castps512_ps256(v);
@@ -92,6 +85,16 @@ inline F load(const uint16_t *p) {
 inline float sum(F a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
 #endif
 
+// Before a loop over accumulators: one that is left a loop would keep all of them in memory (GCC stores them anew in
+// every step).
+#if defined(__clang__)
+#define GOSSAMER_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define GOSSAMER_UNROLL _Pragma("GCC unroll 32")
+#else
+#define GOSSAMER_UNROLL
+#endif
+
 // Asks for a cache line; any address may be given.
 inline void prefetch(const void *p) {
 #if defined(__GNUC__)
@@ -128,10 +131,13 @@ inline uint16_t to_bf16(float x) {
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-#if !defined(__AVX2__)
+#if defined(__AVX512F__) || !defined(__AVX2__)
+// What BF16 keeps of each lane, as `to_bf16`; the compiler finds the vectors.
 inline F rounded(F a) {
-    for (float &x : a.v) x = value(to_bf16(x));
-    return a;
+    float lanes[kLanes];
+    store(lanes, a);
+    for (float &x : lanes) x = value(to_bf16(x));
+    return load(lanes);
 }
 #endif
 

@@ -13,20 +13,27 @@ using simd::kLanes;
 template <int R, int M, class W>
 inline void tile(const W *w, long ldw, const float *x, long ldx, long k, float *y, long ldy) {
     F acc[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) acc[r][m] = simd::zero();
     long i = 0;
     for (; i + kLanes <= k; i += kLanes) {
         F xs[M];
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) xs[m] = simd::load(x + m * ldx + i);
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const F ws = simd::load(w + r * ldw + i);
             // One token is a matter of memory alone: the rows after these are called for while these are used.
             if (M == 1) simd::prefetch(w + (r + R) * ldw + i);
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m) acc[r][m] = simd::fma(ws, xs[m], acc[r][m]);
         }
     }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m)
             y[m * ldy + r] = simd::add_tail(w + r * ldw + i, x + m * ldx + i, k - i, simd::sum(acc[r][m]));
 }
@@ -44,17 +51,24 @@ inline void rows_of(const W *w, long ldw, const float *x, long tokens, long ldx,
 template <int R, int M>
 inline void piece(const float *w, long ldw, const float *x, long ldx, long k, float *acc, bool first) {
     F a[R][M];
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) a[r][m] = first ? simd::zero() : simd::load(acc + (m * R + r) * kLanes);
     for (long i = 0; i < k; i += kLanes) {
         F xs[M];
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) xs[m] = simd::load(x + m * ldx + i);
+        GOSSAMER_UNROLL
         for (int r = 0; r < R; ++r) {
             const F ws = simd::load(w + r * ldw + i);
+            GOSSAMER_UNROLL
             for (int m = 0; m < M; ++m) a[r][m] = simd::fma(ws, xs[m], a[r][m]);
         }
     }
+    GOSSAMER_UNROLL
     for (int r = 0; r < R; ++r)
+        GOSSAMER_UNROLL
         for (int m = 0; m < M; ++m) simd::store(acc + (m * R + r) * kLanes, a[r][m]);
 }
 

@@ -63,7 +63,7 @@ inline vec exp(vec x) {
 
 // Bits j .. j + VW - 1 of a bit row (bit b of byte i is column 8 i + b), as all-ones or zero lanes.
 inline ivec lanes(const uint8_t *row, int j) {
-#if defined(__AVX512F__)
+#if defined(GOSSAMER_AVX512)
     const int bits = row[j >> 3] | row[(j >> 3) + 1] << 8;
     const ivec bit = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
 #elif defined(__AVX2__)
@@ -78,7 +78,7 @@ inline ivec lanes(const uint8_t *row, int j) {
 
 // The inverse: writes the bits j .. j + VW - 1 of a bit row; with four lanes the lower half of a byte comes first.
 inline void put_lanes(ivec chosen, uint8_t *row, int j) {
-#if defined(__AVX512F__)
+#if defined(GOSSAMER_AVX512)
     const uint32_t bits = _mm512_cmplt_epi32_mask((__m512i)chosen, _mm512_setzero_si512());
     row[j >> 3] = (uint8_t)bits;
     row[(j >> 3) + 1] = (uint8_t)(bits >> 8);

@@ -152,13 +152,26 @@ def test_int8_stays_near(folders, precision, instructions):
     )
 
 
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("family", ["k3.1", "kimi-linear"])
+def test_bf16_inputs_stay_near(folders, family, instructions):
+    made = folders[family]
+    ids = tokens(made[0], 1, 40, seed=6)[0].tolist()
+    exact, near = (
+        Sequence(network(made, precision=p, instructions=instructions), ids, 0, range(5)).feed(40)
+        for p in (None, Precision(activations="bf16"))
+    )
+    assert not np.array_equal(exact, near)
+    assert_close(torch.from_numpy(near), torch.from_numpy(exact), ("model", "float32", "bf16 inputs"), family)
+
+
 def test_rounded_inputs_of_experts_that_are_not_packed_are_refused(folders):
     with pytest.raises(NetworkError, match=r"activations 'int8' want experts packed as MXFP4"):
         network(folders["kimi-linear"], precision=Precision(activations="int8"))
 
 
 def test_an_unknown_precision_is_named():
-    with pytest.raises(NetworkError, match=r"activations must be one of exact, mxfp8, int8, got 'fp4'"):
+    with pytest.raises(NetworkError, match=r"activations must be one of exact, bf16, mxfp8, int8, got 'fp4'"):
         Precision(activations="fp4")
 
 
@@ -166,28 +179,31 @@ def test_an_unknown_precision_is_named():
     data=st.data(),
     family=st.sampled_from([*FAMILIES, "k3.1 wide"]),
     threads=st.sampled_from([1, 2, 3]),
+    instructions=st.sampled_from(backend.available() or [None]),
     precision=st.sampled_from(
         [
             Precision(),
             Precision(activations="mxfp8"),
+            Precision(activations="bf16"),
+            Precision(activations="bf16", trunk="int8"),
             Precision(activations="int8"),
             Precision(activations="int8", trunk="int8"),
         ]
     ),
     form=st.sampled_from([{}, {"dtype": "fp8", "state": "bf16"}]),
 )
-def test_bits_depend_on_the_sequence_alone(folders, data, family, threads, precision, form):
+def test_bits_depend_on_the_sequence_alone(folders, data, family, threads, instructions, precision, form):
     """Whatever shares the pass, however the tokens are split, wherever they lie, by however many threads."""
     made = folders[family]
     config = made[0]
-    if not config.has_packed_experts:
+    if not config.has_packed_experts and precision.activations != "bf16":
         precision = Precision(trunk=precision.trunk)
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     ids = [tokens(config, 1, n, seed=7 + i)[0].tolist() for i, n in enumerate(lengths)]
-    alone = network(made, precision=precision, **form)
+    alone = network(made, precision=precision, instructions=instructions, **form)
     want = [Sequence(alone, some, 0, range(5)).feed(len(some)) for some in ids]
 
-    net = network(made, threads=threads, precision=precision, **form)
+    net = network(made, threads=threads, precision=precision, instructions=instructions, **form)
     order = data.draw(st.permutations(range(40)))
     places = [order[5 * i : 5 * i + 5] for i in range(len(ids))]
     slots = data.draw(st.permutations(range(5)))

@@ -1,20 +1,25 @@
 """The numpy network equals the native one, on its own weights and on random ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gossamer.kernels.network import CacheSize, Network, NetworkError, tables_of
+from gossamer.kernels import backend
+from gossamer.kernels.network import CacheSize, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.plain_network import PlainNetwork
+from gossamer.kernels.plain_ops import values
 from gossamer.kernels.random_weights import random_weights
 from model.small import FAMILIES, debug
 
 SEED = 11
 
 
-def both(config, dtype="f32", state="f32"):
+def both(config, dtype="f32", state="f32", precision=None, instructions=None):
     cache = CacheSize(block_size=8, num_blocks=12, num_slots=3, dtype=dtype, state=state)
     weights = list(random_weights(config, SEED))
-    return Network(config, weights, cache=cache), PlainNetwork(config, weights, cache=cache)
+    native = Network(config, weights, cache=cache, precision=precision, instructions=instructions)
+    return native, PlainNetwork(config, weights, cache=cache, precision=precision)
 
 
 def feed(net, ids, parts, slot=1, blocks=(5, 2, 7, 1)):
@@ -42,6 +47,32 @@ def test_both_networks_agree(family, dtype, state, limit):
     scale = np.sqrt(np.mean(want.astype(np.float64) ** 2))
     assert np.sqrt(np.mean((got - want).astype(np.float64) ** 2)) <= limit * scale
     np.testing.assert_array_equal(native.expert_loads(), plain.expert_loads())
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_networks_round_inputs_to_bf16_alike(family, instructions):
+    config = FAMILIES[family]()
+    native, plain = both(config, precision=Precision(activations="bf16"), instructions=instructions)
+    ids = np.random.default_rng(SEED).choice(config.vocab_size, 12, replace=False).tolist()
+    got, want = (np.stack([feed(net, [token], (1,))[0] for token in ids]) for net in (native, plain))
+    scale = np.sqrt(np.mean(want.astype(np.float64) ** 2))
+    error = np.sqrt(np.mean((got - want).astype(np.float64) ** 2, 1)) / scale
+    # An input next to the edge between two BF16 numbers may fall to either side, and what follows with it.
+    assert np.median(error) <= 2e-5
+    assert error.max() <= 3e-2
+
+
+def test_what_numpy_cannot_round_is_refused():
+    config = debug()
+    weights, cache = list(random_weights(config, SEED)), CacheSize(num_blocks=1, num_slots=1)
+    with pytest.raises(NetworkError, match="need native kernels; install"):
+        PlainNetwork(config, weights, cache=cache, precision=Precision(activations="int8"))
+    full = [replace(w, kind="f32", data=values(w), scales=None) for w in weights if w.kind != "vector"]
+    full += [w for w in weights if w.kind == "vector"]
+    for make in (PlainNetwork, Network):
+        with pytest.raises(NetworkError, match="activations 'bf16' want matrices stored as BF16 or MXFP4"):
+            make(config, full, cache=cache, precision=Precision(activations="bf16"))
 
 
 def test_the_split_does_not_change_a_bit():

@@ -9,9 +9,10 @@ from gossamer import mx
 from gossamer.checkpoint.bf16 import bf16_to_f32, f32_to_bf16
 from gossamer.kernels import backend
 
-KINDS = ("half", "full", "packed", "packed int8", "int8")
+KINDS = ("half", "full", "packed", "packed int8", "int8", "half bf16", "packed bf16")
 ROUNDING = 3e-6
 """Of a float32 sum of up to 400 terms in any order, over the sum of their magnitudes."""
+TINY = np.float32(2.0**-126)
 
 
 def rounded(x):
@@ -21,6 +22,13 @@ def rounded(x):
     inverse = np.divide(np.float32(127), peak, out=np.zeros_like(peak), where=peak >= 1e-30)
     codes = np.clip(np.rint(blocks.astype(np.float64) * inverse), -127, 127)
     return (codes * (peak / np.float32(127)).astype(np.float64)).reshape(x.shape)
+
+
+def rounded_to_bf16(x):
+    """Activations as BF16: nearest, even at ties; subnormal ones are zeros of their sign."""
+    return bf16_to_f32(f32_to_bf16(np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x))).astype(
+        np.float64
+    )
 
 
 def rounded_weights(w):
@@ -45,7 +53,7 @@ class Product:
         self.kind = kind
         self.left = (w,)
         self.right = lambda x: x.astype(np.float64)
-        if kind == "half":
+        if kind.startswith("half"):
             self.left = (f32_to_bf16(w),)
             w = bf16_to_f32(self.left[0])
         if kind.startswith("packed"):
@@ -55,12 +63,15 @@ class Product:
             w = mx.decode(encoded.codes, encoded.scales, "mxfp4")
         if kind.endswith("int8"):
             self.right = rounded
+        if kind.endswith("bf16"):
+            self.right = rounded_to_bf16
         self.w = rounded_weights(w) if kind == "int8" else w.astype(np.float64)
 
     def native(self, module, x, begin, end):
         y = np.full((len(x), len(self.w)), np.nan, np.float32)
         name = self.kind.split()[0]
-        extra = (self.kind == "packed int8",) if name == "packed" else ()
+        bf16 = self.kind.endswith("bf16")
+        extra = {"packed": (self.kind == "packed int8", bf16), "half": (bf16,)}.get(name, ())
         getattr(module.infer, f"product_{name}")(*self.left, x, y, begin, end, *extra)
         return y
 
@@ -76,7 +87,7 @@ class Product:
     data=st.data(),
 )
 def test_products_equal_numpy(kind, instructions, rows, blocks, tail, tokens, seed, data):
-    cols = 32 * blocks + (tail if kind in ("half", "full") else 0)
+    cols = 32 * blocks + (tail if kind in ("half", "half bf16", "full") else 0)
     product, module = Product(kind, rows, cols, seed), backend.load(instructions)
     begin = data.draw(st.integers(0, rows))
     end = data.draw(st.integers(begin, rows))
@@ -129,6 +140,45 @@ def test_zeros_and_the_smallest_numbers_stay_zero_in_int8(instructions):
         x = np.zeros((2, 64), np.float32)
         x[1] = 1e-42
         np.testing.assert_array_equal(product.native(backend.load(instructions), x, 0, 4), np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+def test_codes_at_every_scale_meet_bf16_inputs_exactly(instructions, tokens):
+    """Each weight is one product: a code times its scale is exact as BF16 wherever that is normal."""
+    scales = np.arange(255, dtype=np.uint8)
+    product = Product("packed bf16", 255, 32, 7)
+    codes = np.tile(np.arange(16, dtype=np.uint8) * 16 + np.arange(16, dtype=np.uint8)[::-1], (255, 1))
+    product.left = (codes, scales[:, None])
+    unpacked = np.stack([codes & 15, codes >> 4], -1).reshape(255, 32)
+    with np.errstate(over="ignore"):
+        want = mx.decode(unpacked, scales[:, None], "mxfp4")
+    normal = (np.abs(want) >= TINY) & np.isfinite(want)
+    for column in range(32):
+        x = np.zeros((tokens, 32), np.float32)
+        x[:, column] = 1
+        got = product.native(backend.load(instructions), x, 0, 255)
+        # A row that overflows turns the zeros of other columns into NaN.
+        use = normal[:, column] & np.isfinite(want).all(1)
+        np.testing.assert_array_equal(got[:, use], np.tile(want[use, column], (tokens, 1)))
+
+
+@pytest.mark.parametrize("instructions", backend.available())
+@pytest.mark.parametrize("kind", ["half bf16", "packed bf16"])
+def test_awkward_inputs_round_to_bf16_as_defined(kind, instructions):
+    """Ties to even, subnormals to zero, infinities and NaN as they are, for their own row."""
+    bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x00800000, 0x007FFFFF, 0x80000001, 0x7F7FFFFF]
+    x = np.zeros((len(bits) + 2, 32), np.float32)
+    x[: len(bits), 3] = np.array(bits, np.uint32).view(np.float32)
+    x[len(bits) :, 3] = np.nan, np.inf
+    product = Product(kind, 1, 32, 8)
+    ones = np.full((1, 32), 0x3F80, np.uint16) if kind == "half bf16" else np.full((1, 16), 0x22, np.uint8)
+    product.left = (ones, *(np.full_like(scales, 127) for scales in product.left[1:]))
+    got = product.native(backend.load(instructions), x, 0, 1)[:, 0]
+    want = [0x3F800000, 0x3F820000, 0x3F810000, 0x00800000, 0, 0, 0x7F800000]
+    np.testing.assert_array_equal(np.abs(got[: len(bits)]), np.array(want, np.uint32).view(np.float32))
+    assert np.isnan(got[-2])
+    assert not np.isfinite(got[-1])
 
 
 @pytest.mark.parametrize("instructions", backend.available())

@@ -2,18 +2,16 @@
 
 import os
 import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
+import kernel_builds
 from gossamer.kernels import backend
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 # The best build that runs here and the one that runs everywhere.
-BUILDS = [*backend.available()[:1], "portable"]
+BUILDS = {*backend.available()[:1], "portable"}
 SANITIZER_EXIT = 99
 
 
@@ -22,27 +20,7 @@ def modules(tmp_path_factory):
     """Folder of kernel modules with address and undefined-behaviour checks, from a build of their own."""
     if not backend.available():
         pytest.skip("the native kernels are not built")
-    folder = tmp_path_factory.mktemp("sanitized")
-    options = {
-        "build-dir": str(folder / "build"),
-        "install.strip": "false",
-        "cmake.define.GOSSAMER_SANITIZE": "ON",
-        "cmake.define.GOSSAMER_BACKENDS": ";".join(sorted(set(BUILDS))),
-    }
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps"]
-    for name, value in options.items():
-        command += ["-C", f"{name}={value}"]
-    done = subprocess.run(
-        [*command, "-w", str(folder), str(ROOT)], capture_output=True, text=True, timeout=1500
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if "/_native_" in name:
-                archive.extract(name, folder / "modules")
-    assert len(list((folder / "modules").rglob("*.so"))) == len(set(BUILDS))
-    return folder / "modules"
+    return kernel_builds.build(tmp_path_factory.mktemp("sanitized"), BUILDS, GOSSAMER_SANITIZE="ON")
 
 
 def python(modules: Path, *arguments: str, preload: bool = True) -> subprocess.CompletedProcess[str]:
@@ -54,18 +32,13 @@ def python(modules: Path, *arguments: str, preload: bool = True) -> subprocess.C
         for name in ("libasan.so", "libubsan.so")
     ]
     env = {
-        **os.environ,
-        "GOSSAMER_SANITIZED": str(modules),
-        "PYTHONPATH": str(ROOT / "tests"),
-        "HYPOTHESIS_PROFILE": "quick",
         # The interpreter frees little of its own at its end.
         "ASAN_OPTIONS": f"detect_leaks=0:exitcode={SANITIZER_EXIT}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:exitcode={SANITIZER_EXIT}",
     }
     if preload:
         env["LD_PRELOAD"] = " ".join(library.strip() for library in libraries)
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=1500)
+    return kernel_builds.python(modules, *arguments, **env)
 
 
 def assert_nothing_reported(done: subprocess.CompletedProcess[str]) -> None:
@@ -78,25 +51,27 @@ def assert_nothing_reported(done: subprocess.CompletedProcess[str]) -> None:
 def test_the_builds_are_sanitized(modules):
     """Without the sanitizer's library they refuse to load; with it, they are what the tests get."""
     load = (
-        "import sanitized; sanitized.pytest_configure()\n"
+        "import kernel_builds; kernel_builds.pytest_configure()\n"
         "from gossamer.kernels import backend\n"
         "print(*(backend.load(name).__file__ for name in backend.available()))"
     )
     assert "ASan runtime does not come first" in python(modules, "-c", load, preload=False).stderr
     files = python(modules, "-c", load).stdout.split()
-    assert len(files) == len(set(BUILDS))
+    assert len(files) == len(BUILDS)
     assert all(file.startswith(str(modules)) for file in files)
 
 
 def test_serving_kernels_stay_in_bounds(modules):
     tests = ["tests/kernels", "tests/engine/test_native_runner.py"]
-    done = python(modules, "-m", "pytest", "-p", "sanitized", "-p", "no:cacheprovider", *tests)
+    done = python(modules, "-m", "pytest", "-p", "kernel_builds", "-p", "no:cacheprovider", *tests)
     assert_nothing_reported(done)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_training_kernels_stay_in_bounds(modules):
     """This build rounds in another order and may miss a tolerance, to which the normal one is held."""
-    done = python(modules, "-m", "pytest", "-p", "sanitized", "-p", "no:cacheprovider", "tests/train/fused")
+    done = python(
+        modules, "-m", "pytest", "-p", "kernel_builds", "-p", "no:cacheprovider", "tests/train/fused"
+    )
     assert_nothing_reported(done)
     assert " passed" in done.stdout, done.stdout + done.stderr

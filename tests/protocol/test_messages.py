@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,3 +140,18 @@ def test_dynamic_tools_stand_alone_in_a_system_message():
 )
 def test_faults_are_named_by_path(tree, param):
     assert refused(tree).param == param
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "a", "type": "shell", "function": {"name": "f", "arguments": {"command": "ls"}}},
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}},
+        {"id": "a", "type": "function", "name": "f", "arguments": "{}"},
+    ],
+)
+def test_other_shapes_of_a_call_are_shown_the_right_one(call):
+    error = refused({"role": "assistant", "reasoning_content": "", "tool_calls": [call]})
+    shown = json.loads(error.message.partition("the form is ")[2])
+    tree = {"role": "assistant", "reasoning_content": "", "tool_calls": [shown]}
+    assert read(tree).to_dict() == tree

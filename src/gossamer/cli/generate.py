@@ -34,7 +34,7 @@ def generate(
     seed: int | None = None,
     effort: str = "max",
     threads: int | None = None,
-    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    activations: Literal["exact", "bf16", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
     cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
     state_dtype: Literal["f32", "bf16"] = "f32",
@@ -61,7 +61,8 @@ def generate(
         effort: How much to reason: low, high or max.
         threads: CPU threads of the engine; default: one for nano and debug, else every core.
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
-            fastest.
+            fastest; bf16 rounds the inputs of all large matrices, which AVX512-BF16
+            multiplies as they are.
         trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
         cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
         state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.

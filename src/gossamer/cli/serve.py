@@ -19,13 +19,13 @@ def serve(
     threads: int | None = None,
     max_sequences: int = 16,
     cache_gib: float | None = None,
-    activations: Literal["exact", "mxfp8", "int8"] = "exact",
+    activations: Literal["exact", "bf16", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
     cache_dtype: Literal["bf16", "f32", "fp8"] = "bf16",
     state_dtype: Literal["f32", "bf16"] = "f32",
     spill: Path | None = None,
     spill_gib: float = 8.0,
-    kernels: Literal["avx512", "avx2", "portable"] | None = None,
+    kernels: Literal["avx512_bf16", "avx512", "avx2", "portable"] | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     passback: Literal["require", "allow"] = "require",
 ) -> int:
@@ -50,7 +50,8 @@ def serve(
         cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
             quarter of what is free.
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
-            fastest.
+            fastest; bf16 rounds the inputs of all large matrices, which AVX512-BF16
+            multiplies as they are.
         trunk: The other large matrices as stored, or made int8 at load: faster, less exact.
         cache_dtype: How latent KV and indexer keys are kept; fp8 takes half the memory of bf16, less exact.
         state_dtype: How KDA state is kept; bf16 takes half the memory of f32, less exact.

@@ -167,14 +167,8 @@ def build(
     """
     wanted = precision or Precision()
     if instructions is None and not backend.available():
-        if wanted != Precision():
-            raise NetworkError(
-                f"activations {wanted.activations!r} with trunk {wanted.trunk!r} need the native kernels, "
-                "which are not built; install gossamer again with a C++ compiler and cmake, or use activations "
-                "'exact' and trunk 'stored'"
-            )
         LOG.warning("the native kernels are not built: computing in numpy, hundreds of times slower")
-        return NativeRunner(PlainNetwork(config, weights, cache=cache))
+        return NativeRunner(PlainNetwork(config, weights, cache=cache, precision=wanted))
     chosen = instructions or backend.available()[0]
     LOG.info(
         "computing on %s kernels with %d threads, activations %s, trunk %s, cache %s, state %s",

@@ -8,9 +8,16 @@ from types import ModuleType
 
 from gossamer.errors import GossamerError
 
-BACKENDS = ("avx512", "avx2", "portable")
+BACKENDS = ("avx512_bf16", "avx512", "avx2", "portable")
 """Best first."""
-NEEDS = {"avx512": ("avx512f", "avx512bw"), "avx2": ("avx2", "fma"), "portable": ()}
+# AVX-512 as every server processor of Intel's has had it since 2017; AMD's came with the rest.
+_AVX512 = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512dq")
+NEEDS = {
+    "avx512_bf16": (*_AVX512, "avx512vnni", "avx512bf16"),
+    "avx512": _AVX512,
+    "avx2": ("avx2", "fma"),
+    "portable": (),
+}
 
 
 class BackendError(GossamerError):

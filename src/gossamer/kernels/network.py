@@ -18,7 +18,7 @@ from gossamer.kernels import backend
 from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.weights import Weight
 
-Activations = Literal["exact", "mxfp8", "int8"]
+Activations = Literal["exact", "bf16", "mxfp8", "int8"]
 Trunk = Literal["stored", "int8"]
 
 
@@ -61,7 +61,8 @@ class Precision:
 
     Attributes:
         activations: Inputs of packed experts: exact (float32), mxfp8 (E4M3 in blocks of 32, scale by the
-            floor rule), or int8 (blocks of 32, scale of the largest magnitude), which is the fastest.
+            floor rule), or int8 (blocks of 32, scale of the largest magnitude), which is the fastest.  bf16
+            rounds them to BF16, and those of experts and trunk matrices that are stored as BF16 too.
         trunk: stored, or int8: attention's, dense networks', shared experts', latent projections' and the
             head's matrices become int8 in blocks of 32 at load, in memory of their own, and so do their
             inputs.  The router, the indexer, the embedding and small projections stay as stored.
@@ -109,10 +110,10 @@ class Network:
         if threads < 1:
             raise NetworkError(f"threads must be at least 1, got {threads}")
         self.config, self.cache, self.precision = config, cache, precision or Precision()
-        if self.precision.activations != "exact" and not config.has_packed_experts:
+        if self.precision.activations in ("mxfp8", "int8") and not config.has_packed_experts:
             raise NetworkError(
                 f"activations {self.precision.activations!r} want experts packed as MXFP4, "
-                f"which {config.name} has not; use 'exact'"
+                f"which {config.name} has not; use 'exact' or 'bf16'"
             )
         layers = range(config.num_layers)
         module: Any = backend.load(instructions)
@@ -283,5 +284,6 @@ def _modes(precision: Precision) -> dict[str, float]:
     return {
         "mxfp8_inputs": precision.activations == "mxfp8",
         "int8_inputs": precision.activations == "int8",
+        "half_inputs": precision.activations == "bf16",
         "int8_trunk": precision.trunk == "int8",
     }

@@ -18,20 +18,37 @@ from gossamer.checkpoint.bf16 import bf16_to_f32, f32_to_bf16
 from gossamer.config.model import ModelConfig
 from gossamer.kernels import plain_ops as ops
 from gossamer.kernels.cache_rows import key_layout, latent_layout
-from gossamer.kernels.network import CacheSize, NetworkError
+from gossamer.kernels.network import CacheSize, NetworkError, Precision
 from gossamer.kernels.weights import Weight
 
 F32 = ops.F32
 
 
 class PlainNetwork:
-    """See `gossamer.kernels.network.Network`; `threads` is always 1."""
+    """See `gossamer.kernels.network.Network`; `threads` is always 1, precision exact or BF16 activations."""
 
     threads = 1
 
-    def __init__(self, config: ModelConfig, weights: Iterable[Weight], *, cache: CacheSize) -> None:
-        self.config, self.cache = config, cache
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Iterable[Weight],
+        *,
+        cache: CacheSize,
+        precision: Precision | None = None,
+    ) -> None:
+        self.config, self.cache, precision = config, cache, precision or Precision()
+        if precision not in (Precision(), Precision(activations="bf16")):
+            raise NetworkError(
+                f"activations {precision.activations!r} with trunk {precision.trunk!r} need native kernels; "
+                "install gossamer again with a C++ compiler and cmake, or use 'exact' and 'stored'"
+            )
+        self._half = precision.activations == "bf16"
         self._weights = {weight.name: weight for weight in weights}
+        if self._half and not any(w.kind in ("bf16", "mxfp4") for w in self._weights.values()):
+            raise NetworkError(
+                "activations 'bf16' want matrices stored as BF16 or MXFP4, and all are float32; use 'exact'"
+            )
         if config.tie_word_embeddings:
             self._weights["lm_head"] = self._weights["model.embed_tokens"]
         self._vectors = {w.name: w.data.reshape(-1) for w in self._weights.values() if w.kind == "vector"}
@@ -74,7 +91,7 @@ class PlainNetwork:
             for t in range(count):
                 last = self._token(int(token_ids[row + t]), position + t, slot, places)
             if wanted and last is not None:
-                logits.append(self._matrix("lm_head") @ last)
+                logits.append(self._product("lm_head", last))
             row, table = row + count, table + blocks
         return np.stack(logits) if logits else np.empty((0, self.config.vocab_size), np.float32)
 
@@ -131,7 +148,7 @@ class PlainNetwork:
     def _kda(self, layer: int, name: str, x: F32, slot: int) -> F32:
         kda = self.config.kda
         heads = (kda.num_heads, kda.head_dim)
-        qkv = np.concatenate([self._matrix(f"{name}{p}_proj") @ x for p in "qkv"])
+        qkv = np.concatenate([self._product(f"{name}{p}_proj", x) for p in "qkv"])
         taps = np.concatenate([self._vector(f"{name}{p}_conv1d.weight") for p in "qkv"])
         # What the tails cannot hold must not be seen before they are written either.
         qkv, tail, state = self._value(self._kept(qkv)), self._tails[layer], self._state[layer]
@@ -148,25 +165,25 @@ class PlainNetwork:
         o, after = ops.kda_step(q, k, v, decay, beta, self._value(state[slot]))
         state[slot] = self._kept(after)
         if kda.full_rank_gate:
-            gate = self._matrix(f"{name}g_proj") @ x
+            gate = self._product(f"{name}g_proj", x)
         else:
             gate = self._matrix(f"{name}g_b_proj") @ (self._matrix(f"{name}g_a_proj") @ x)
         o = ops.rms_norm(o, self._vector(f"{name}o_norm.weight"), self.config.rms_norm_eps)
-        return self._matrix(f"{name}o_proj") @ (o.reshape(-1) * ops.sigmoid(gate))
+        return self._product(f"{name}o_proj", o.reshape(-1) * ops.sigmoid(gate))
 
     def _latent(self, layer: int, name: str, x: F32, position: int, places: NDArray[np.int64]) -> F32:
         mla, dsa = self.config.mla, self.config.dsa
-        row = self._matrix(f"{name}kv_a_proj_with_mqa") @ x
+        row = self._product(f"{name}kv_a_proj_with_mqa", x)
         norm = self._vector(f"{name}kv_a_layernorm.weight")
         row[: mla.kv_lora_rank] = ops.rms_norm(row[: mla.kv_lora_rank], norm, mla.lora_norm_eps)
         self._rows[layer][places[position]] = self._row_layout.keep(row[None])[0]
         query_latent = x
         if mla.q_lora_rank is None:
-            q = self._matrix(f"{name}q_proj") @ x
+            q = self._product(f"{name}q_proj", x)
         else:
             norm = self._vector(f"{name}q_a_layernorm.weight")
-            query_latent = ops.rms_norm(self._matrix(f"{name}q_a_proj") @ x, norm, mla.lora_norm_eps)
-            q = self._matrix(f"{name}q_b_proj") @ query_latent
+            query_latent = ops.rms_norm(self._product(f"{name}q_a_proj", x), norm, mla.lora_norm_eps)
+            q = self._product(f"{name}q_b_proj", query_latent)
         chosen = np.arange(position + 1)
         layout = self._key_layout
         if dsa is not None and layout is not None and self.config.has_indexer(layer):
@@ -184,21 +201,22 @@ class PlainNetwork:
             q.reshape(mla.num_heads, -1), rows, w_kv, mla.kv_lora_rank, mla.qk_nope_head_dim
         ).reshape(-1)
         if mla.output_gate:
-            a = a * ops.sigmoid(self._matrix(f"{name}g_proj") @ x)
-        return self._matrix(f"{name}o_proj") @ a
+            a = a * ops.sigmoid(self._product(f"{name}g_proj", x))
+        return self._product(f"{name}o_proj", a)
 
     def _mlp(self, name: str, x: F32) -> F32:
         return self._gated(f"{name}mlp.", ("gate_proj", "up_proj", "down_proj"), x)
 
     def _gated(self, name: str, parts: tuple[str, str, str], x: F32) -> F32:
-        return ops.gated_network(self.config, x, *(self._matrix(name + part) for part in parts))
+        gate, up, down = (name + part for part in parts)
+        return self._product(down, ops.activate(self.config, self._product(gate, x), self._product(up, x)))
 
     def _experts(self, layer: int, name: str, x: F32) -> F32:
         moe, name = self.config.moe, f"{name}block_sparse_moe."
         bias = self._vector(f"{name}gate.e_score_correction_bias")
         chosen, weights = ops.choose_experts(self._matrix(f"{name}gate") @ x, bias, moe)
         self._loads[layer][chosen] += 1
-        z = x if moe.latent_size is None else self._matrix(f"{name}routed_expert_down_proj") @ x
+        z = x if moe.latent_size is None else self._product(f"{name}routed_expert_down_proj", x)
         y = np.zeros_like(z)
         for expert, weight in zip(chosen.tolist(), weights, strict=True):
             y += weight * self._gated(f"{name}experts.{expert}.", ("w1", "w3", "w2"), z)
@@ -206,10 +224,17 @@ class PlainNetwork:
             if moe.latent_norm:
                 norm = self._vector(f"{name}routed_expert_norm.weight")
                 y = ops.rms_norm(y, norm, self.config.rms_norm_eps)
-            y = self._matrix(f"{name}routed_expert_up_proj") @ y
+            y = self._product(f"{name}routed_expert_up_proj", y)
         if moe.num_shared_experts:
             y = y + self._gated(f"{name}shared_experts.", ("gate_proj", "up_proj", "down_proj"), x)
         return y
+
+    def _product(self, name: str, x: F32) -> F32:
+        """One of the large matrices times x, which is rounded where the mode says so."""
+        matrix = self._matrix(name)
+        if self._half and self._weights[name].kind in ("bf16", "mxfp4"):
+            x = ops.rounded_to_bf16(x)
+        return matrix @ x
 
     def _matrix(self, name: str) -> F32:
         if name not in self._weights:

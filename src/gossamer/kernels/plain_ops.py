@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer import mx
-from gossamer.checkpoint.bf16 import bf16_to_f32
+from gossamer.checkpoint.bf16 import bf16_to_f32, f32_to_bf16
 from gossamer.config.model import ModelConfig, MoEConfig
 from gossamer.kernels.weights import Weight
 
@@ -26,6 +26,13 @@ def values(weight: Weight) -> F32:
         assert weight.scales is not None
         return mx.decode(mx.unpack4(weight.data), weight.scales, "mxfp4")
     return bf16_to_f32(weight.data) if weight.kind == "bf16" else weight.data
+
+
+def rounded_to_bf16(x: F32) -> F32:
+    """What BF16 keeps of x, nearest even; subnormal values are zeros of their sign, as VCVTNEPS2BF16."""
+    return bf16_to_f32(
+        f32_to_bf16(np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x))
+    )
 
 
 def sigmoid(x: F32) -> F32:
@@ -140,8 +147,3 @@ def choose_experts(logits: F32, bias: F32, moe: MoEConfig) -> tuple[NDArray[np.i
     if moe.renormalize:
         weights = weights / (weights.sum() + np.float32(1e-20))
     return chosen, weights * np.float32(moe.routed_scaling_factor)
-
-
-def gated_network(config: ModelConfig, x: F32, gate: Any, up: Any, down: Any) -> F32:
-    """down(activation(gate x, up x)) of decoded matrices."""
-    return down @ activate(config, gate @ x, up @ x)

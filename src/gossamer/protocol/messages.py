@@ -13,6 +13,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 # What a client echoes from a response although it says nothing when empty.
 _EMPTY_ECHOES = ("refusal", "audio", "function_call", "annotations")
+# Shown to clients that send another shape: several are in use, and none can be read for certain.
+_CALL_FORM = (
+    'the form is {"id": "f:0", "type": "function", "function": {"name": "f", "arguments": "{\\"x\\": 1}"}}'
+)
 _KEYS: dict[str, frozenset[str]] = {
     "system": frozenset({"role", "content", "name", "tools"}),
     "user": frozenset({"role", "content", "name"}),
@@ -211,16 +215,17 @@ def _tool_call(tree: Any, at: str) -> ToolCall:
     if not isinstance(tree, dict):
         raise invalid(at, f"must be an object, got {_kind(tree)}")
     if tree.get("type", "function") != "function":
-        raise invalid(f"{at}.type", f"must be 'function', got {tree['type']!r:.80}")
+        raise invalid(f"{at}.type", f"must be 'function', got {tree['type']!r:.80}; {_CALL_FORM}")
     function = tree.get("function")
     if not isinstance(function, dict):
-        raise invalid(f"{at}.function", "must be an object")
+        raise invalid(f"{at}.function", f"must be an object; {_CALL_FORM}")
     for key, value in (("id", tree.get("id")), ("function.name", function.get("name"))):
         if not isinstance(value, str) or not value:
             raise invalid(f"{at}.{key}", "must be a non-empty string")
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        raise invalid(f"{at}.function.arguments", f"must be a string holding JSON, got {_kind(arguments)}")
+        problem = f"must be a string holding JSON, got {_kind(arguments)}; {_CALL_FORM}"
+        raise invalid(f"{at}.function.arguments", problem)
     return ToolCall(id=tree["id"], name=function["name"], arguments=arguments)
 
 
