@@ -21,33 +21,38 @@ from gossamer.text.tokenizer import Tokenizer
 
 PLACES, PROMPT = 96, 128
 LOGS = k3_files.CACHE
-MODES = {
-    "mxfp8": Precision(activations="mxfp8"),
-    "int8": Precision(activations="int8"),
-    "bf16": Precision(activations="bf16"),
-    "int8.trunk": Precision(trunk="int8"),
-    "int8.both": Precision(activations="int8", trunk="int8"),
+MODES: dict[str, dict] = {
+    "mxfp8": {"precision": Precision(activations="mxfp8")},
+    "int8": {"precision": Precision(activations="int8")},
+    "bf16": {"precision": Precision(activations="bf16")},
+    "int8.trunk": {"precision": Precision(trunk="int8")},
+    "int8.both": {"precision": Precision(activations="int8", trunk="int8")},
+    "f32.cache": {"dtype": "f32"},
+    "fp8.cache": {"dtype": "fp8"},
+    "bf16.state": {"state": "bf16"},
+    "small.cache": {"dtype": "fp8", "state": "bf16"},
 }
+"""Options of `open_folder`; the caches of the exact form are BF16 rows and float32 state."""
 
 
-def prompts() -> list[list[int]]:
+def prompts(length: int = PROMPT, places: int = PLACES) -> list[list[int]]:
     """Pieces of text as ids."""
     folder = Path(gossamer.__file__).parent / "data" / "nano"
     files = sorted((k3_files.ROOT / "docs").glob("*.md"))
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     ids = Tokenizer.load(folder).encode(text)
-    step = (len(ids) - PROMPT) // PLACES
+    step = (len(ids) - length) // places
     assert step > 0, "not enough text"
-    return [ids[i * step : i * step + PROMPT] for i in range(PLACES)]
+    return [ids[i * step : i * step + length] for i in range(places)]
 
 
-def ours(folder: Path, precision: Precision, wanted: list[list[int]]) -> np.ndarray:
+def ours(folder: Path, wanted: list[list[int]], **mode: object) -> np.ndarray:
     """Log-probabilities after each prompt, [places, V]."""
-    runner = open_folder(folder, memory_bytes=1 << 28, max_sequences=1, precision=precision)
+    runner = open_folder(folder, memory_bytes=1 << 28, max_sequences=1, **mode)
     rows = []
     for ids in wanted:
         runner.clear_slot(0)
-        blocks = list(range(-(-PROMPT // runner.block_size)))
+        blocks = list(range(-(-len(ids) // runner.block_size)))
         (logits,) = runner.run([Segment(token_ids=ids, start=0, slot=0, blocks=blocks, want_logits=True)])
         shifted = logits.astype(np.float64) - logits.max()
         rows.append(shifted - math.log(np.exp(shifted).sum()))
@@ -80,8 +85,8 @@ def rows() -> list[dict]:
         return []
     llama, python = llama_peer.folder(), llama_peer.converter()
     folder, wanted = k3_files.nano_k3(), prompts()
-    exact = ours(folder, Precision(), wanted)
-    found = {mode: divergence(exact, ours(folder, p, wanted)) for mode, p in MODES.items()}
+    exact = ours(folder, wanted)
+    found = {mode: divergence(exact, ours(folder, wanted, **p)) for mode, p in MODES.items()}
     plain = k3_files.gguf(folder, llama, python, "bf16")
     vocab = exact.shape[1]
     base = theirs(llama, plain, wanted, vocab)

@@ -131,7 +131,7 @@ inline uint16_t to_bf16(float x) {
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-#if defined(__AVX512F__) || !defined(__AVX2__)
+#if defined(GOSSAMER_AVX512) || !defined(__AVX2__)
 // What BF16 keeps of each lane, as `to_bf16`; the compiler finds the vectors.
 inline F rounded(F a) {
     float lanes[kLanes];
