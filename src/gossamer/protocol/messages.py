@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gossamer.protocol.errors import RequestError, invalid
 from gossamer.protocol.tools import parse_tools
+from gossamer.protocol.values import kind_of as _kind
+from gossamer.protocol.values import optional_string as _optional_string
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -21,9 +23,19 @@ _KEYS: dict[str, frozenset[str]] = {
     "system": frozenset({"role", "content", "name", "tools"}),
     "user": frozenset({"role", "content", "name"}),
     "assistant": frozenset(
-        {"role", "content", "name", "reasoning_content", "reasoning", "tool_calls", "partial", *_EMPTY_ECHOES}
+        {
+            "role",
+            "content",
+            "name",
+            "reasoning_content",
+            "reasoning",
+            "reasoning_signature",
+            "tool_calls",
+            "partial",
+            *_EMPTY_ECHOES,
+        }
     ),
-    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name", "is_error"}),
 }
 
 
@@ -42,11 +54,16 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call the assistant made; ``arguments`` is kept as the very string that was sent."""
+    """A call the assistant made; ``arguments`` is kept as the very string that was sent.
+
+    ``custom``: the client knows the tool as one that takes free text (Responses), which stands in
+    ``arguments`` as the member ``input``.
+    """
 
     id: str
     name: str
     arguments: str
+    custom: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """OpenAI's shape of the call."""
@@ -58,8 +75,27 @@ class ToolCall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a message stood in the request that it came from, for errors that are found later.
+
+    ``index`` counts in the client's own array, ``path`` leads to the message, and the other three name
+    the fields as the client's format does.
+    """
+
+    index: int
+    path: str
+    calls: str = "tool_calls"
+    result_id: str = "tool_call_id"
+    reasoning: str = "reasoning_content"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message.  ``reasoning`` is None when the client sent none, which is not the same as ""."""
+    """One message.  ``reasoning`` is None when the client sent none, which is not the same as "".
+
+    ``signature`` is what an Anthropic client was given with the reasoning, kept for giving back;
+    ``is_error`` says that a tool's result is a failure.  Neither changes the prompt.
+    """
 
     role: Role
     content: str | tuple[Part, ...] | None = None
@@ -69,6 +105,9 @@ class Message:
     tool_call_id: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     partial: bool = False
+    signature: str | None = None
+    is_error: bool = False
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -86,6 +125,7 @@ class Message:
         for key, value in (
             ("name", self.name),
             ("reasoning_content", self.reasoning),
+            ("reasoning_signature", self.signature),
             ("tool_call_id", self.tool_call_id),
         ):
             if value is not None:
@@ -96,6 +136,8 @@ class Message:
             tree["tools"] = [dict(tool) for tool in self.tools]
         if self.partial:
             tree["partial"] = True
+        if self.is_error:
+            tree["is_error"] = True
         return tree
 
 
@@ -253,16 +295,3 @@ def _part(tree: Any, at: str) -> Part:
             raise invalid(f"{at}.{kind}", "must be a URL or an object with a url")
         return Part(kind=kind, media=tree)
     raise invalid(f"{at}.type", f"must be text, image_url or video_url, got {kind!r:.80}")
-
-
-def _optional_string(tree: dict[str, Any], key: str, at: str) -> str | None:
-    value = tree.get(key)
-    if value is not None and not isinstance(value, str):
-        raise invalid(f"{at}.{key}", f"must be a string, got {_kind(value)}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(
-        type(value), "a number"
-    )
