@@ -184,7 +184,7 @@ def test_a_client_that_stops_reading_does_not_hold_the_upstream(stall_after, cap
         assert upstream.closed.is_set()
         assert upstream.num_sent < 5
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         run(scenario)
     assert "outcome=client_stalled" in caplog.text
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
+from gossamer.gateway.exchange import note_error, note_outcome
+from gossamer.gateway.logs import place_of
 from gossamer.gateway.upstream import Context, Upstream
 from gossamer.protocol import sse
 from gossamer.protocol.errors import ApiError
@@ -80,14 +80,19 @@ class Answer:
             outcome = "client_gone"
         except ApiError as error:
             outcome = error.code or error.type
+            note_error(scope, error)
             await self._fail(error)
         except Exception as error:
             outcome = place_of(error)
+            LOG.error("request %s failed: %s", self._id, outcome)
+            note_outcome(scope, "internal_error")
             await self._fail(ApiError(f"internal error; request id {self._id}", code="internal_error"))
         finally:
             for task in interrupts:
                 task.cancel()
             await asyncio.gather(*interrupts, return_exceptions=True)
+            if outcome != "ok":
+                note_outcome(scope, outcome)
             self._log(outcome, time.perf_counter() - began)
 
     async def _relay(self, interrupts: Sequence[asyncio.Task[Any]]) -> None:
@@ -180,7 +185,8 @@ class Answer:
 
     def _log(self, outcome: str, duration_s: float) -> None:
         usage = self._usage or Usage(prompt_tokens=0, completion_tokens=0)
-        LOG.info(
+        # At the end of every request its record is logged; this says what the relay itself saw.
+        LOG.debug(
             "chat id=%s model=%s stream=%s outcome=%s finish=%s "
             "prompt_tokens=%d completion_tokens=%d duration_s=%.3f",
             self._id,
@@ -192,13 +198,6 @@ class Answer:
             usage.completion_tokens,
             duration_s,
         )
-
-
-def place_of(error: BaseException) -> str:
-    """Class and place of an error without its message, which may quote a conversation."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"@{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}"
 
 
 async def _step(events: AsyncIterator[Event]) -> Event | None:

@@ -11,11 +11,13 @@ from gossamer.engine.api import (
     ContextLengthError,
     Engine,
     EngineError,
+    RequestOptions,
     SamplingParams,
     SubmitError,
     TokenEvent,
 )
-from gossamer.gateway.upstream import Context
+from gossamer.engine.batched import QueueFullError
+from gossamer.gateway.upstream import Context, Meter
 from gossamer.protocol.errors import ApiError, RequestError
 from gossamer.protocol.events import (
     ContentDelta,
@@ -37,6 +39,7 @@ from gossamer.text.stream import ChatParser, Delta
 from gossamer.text.tokenizer import Tokenizer
 
 STOP_TOKENS = ("<|end_of_msg|>", "[EOS]")
+QUEUE_RETRY_S = 1
 STRUCTURE_TOKENS = ("<|open|>", "<|close|>", "<|sep|>")
 
 
@@ -56,12 +59,22 @@ class EngineUpstream:
         """See `gossamer.gateway.upstream.Upstream.send`."""
         rendered = self.render(request)
         try:
-            tokens = self.engine.submit(rendered.ids, self.sampling_params(request))
+            options = RequestOptions(fairness_key=context.tenant, cache_salt=context.tenant)
+            tokens = self.engine.submit(rendered.ids, self.sampling_params(request), options)
+        except QueueFullError as error:
+            raise ApiError(
+                f"the engine is overloaded: {error}",
+                status=503,
+                type="engine_overloaded_error",
+                code="engine_overloaded",
+                retry_after_s=QUEUE_RETRY_S,
+            ) from None
         except ContextLengthError as error:
             raise RequestError(str(error), param="messages", code="context_length_exceeded") from None
         except SubmitError as error:
             raise RequestError(str(error)) from None
-        return self._answer(request, rendered, tokens)
+        context.meter.prompt_tokens = len(rendered.ids)
+        return self._answer(request, rendered, tokens, context.meter)
 
     def render(self, request: Request) -> Rendered:
         """The prompt.
@@ -116,7 +129,7 @@ class EngineUpstream:
         )
 
     async def _answer(
-        self, request: Request, rendered: Rendered, tokens: AsyncIterator[TokenEvent]
+        self, request: Request, rendered: Rendered, tokens: AsyncIterator[TokenEvent], meter: Meter
     ) -> AsyncGenerator[Event]:
         # Ids count on through the conversation, so that no two calls of it share one.
         earlier = sum(len(message.tool_calls) for message in request.messages)
@@ -134,6 +147,7 @@ class EngineUpstream:
         async with aclosing(tokens):
             async for token in _as_api_errors(tokens):
                 counter.count(token)
+                meter.completion_tokens = counter.num_tokens
                 assert token.token_id is not None
                 stopped = token.finish_reason == "stop"
                 was_content = parser.in_content
@@ -234,8 +248,6 @@ class _Counter:
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
     try:
         async for token in tokens:
-            if token.finish_reason == "deadline":
-                raise ApiError("the request's time ran out", status=504, code="deadline_exceeded")
             if token.token_id is None:
                 if token.finish_reason == "deadline":
                     raise ApiError(
