@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,19 @@ class LogitMask(Protocol):
 
     def advance(self, state: Any, token_id: int) -> Any:
         """The state after ``token_id`` was generated."""
+        ...
+
+
+@runtime_checkable
+class LookaheadMask(LogitMask, Protocol):
+    """A `LogitMask` that looks at single tokens again where looking at all of them would take too long."""
+
+    def allows(self, state: Any, token_id: int) -> bool:
+        """Whether a token that `apply` left in may be taken; asked of chosen tokens only."""
+        ...
+
+    def narrow(self, state: Any, logits: Logits) -> Logits:
+        """Logits [V] with only such tokens left in as `allows` allows; asked after many refusals."""
         ...
 
 

@@ -91,6 +91,8 @@ def _chosen_tool(request: Request, asked: str) -> Mapping[str, Any] | None:
     functions = [tool["function"] for tool in offered]
     spoken = asked.lower().replace("_", " ")
     named = [f for f in functions if f["name"].lower().replace("_", " ") in spoken]
+    if request.named_tool is not None:
+        return next(f for f in functions if f["name"] == request.named_tool)
     if named:
         return named[0]
     return functions[0] if request.tool_choice == "required" else None

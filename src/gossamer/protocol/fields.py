@@ -50,12 +50,12 @@ TABLE: tuple[Field, ...] = (
     _used("tools", "functions, at most 128; see Tools"),
     _used(
         "tool_choice",
-        "`auto`, `none` or `required`; naming one function is refused: offer only that function",
+        "`auto`, `none`, `required`, or one function by name; the last two are enforced while decoding",
     ),
     _used("parallel_tool_calls", "`false` ends the answer after one call"),
     _used(
         "response_format",
-        "`text`, `json_object`, `json_schema`; the model is told, decoding is not constrained",
+        "`text`, `json_object`, `json_schema`; enforced while decoding, see docs/structured.md",
     ),
     _used("reasoning_effort", "`low`, `high`, `max` (default); see Reasoning effort"),
     _used("max_completion_tokens", "reasoning included; default: 131,072, or what is left of the context"),

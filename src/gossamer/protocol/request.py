@@ -13,7 +13,12 @@ import msgspec
 from gossamer.protocol.errors import RequestError, invalid
 from gossamer.protocol.fields import check_fields, effort
 from gossamer.protocol.messages import Message, parse_message
-from gossamer.protocol.tools import parse_response_format, parse_tool_choice, parse_tools
+from gossamer.protocol.tools import (
+    parse_named_tool,
+    parse_response_format,
+    parse_tool_choice,
+    parse_tools,
+)
 
 MAX_STOPS = 5
 MAX_STOP_BYTES = 32
@@ -34,6 +39,7 @@ _LONE_SURROGATE = re.compile(
 class Request:
     """What a client asked for, validated; defaults are the family's.
 
+    ``named_tool`` is the function that ``tool_choice`` names, which is then ``required``.
     ``reasoning_effort`` is the trained effort (low, high, max) that the sent value runs as.
     ``top_k`` None is all; ``logprobs`` is the number of alternatives per token, None for no
     log-probabilities at all.  ``extra`` carries the fields that are kept without effect.
@@ -43,6 +49,7 @@ class Request:
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: str = "auto"
+    named_tool: str | None = None
     parallel_tool_calls: bool = True
     response_format: Mapping[str, Any] | None = None
     reasoning_effort: str = "max"
@@ -115,6 +122,7 @@ def parse(tree: Any, *, passback: Passback = "require") -> Request:
         messages=messages,
         tools=tools,
         tool_choice=parse_tool_choice(tree.get("tool_choice"), bool(names)),
+        named_tool=parse_named_tool(tree.get("tool_choice"), names),
         parallel_tool_calls=_boolean(tree, "parallel_tool_calls", True),
         response_format=parse_response_format(tree.get("response_format")),
         reasoning_effort=effort(tree.get("reasoning_effort")),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 
 from gossamer.engine.api import (
+    DEFAULT_MAX_TOKENS,
     BanTokens,
     ContextLengthError,
     Engine,
     EngineError,
+    LogitMask,
     RequestOptions,
     SamplingParams,
     SubmitError,
@@ -31,6 +35,7 @@ from gossamer.protocol.events import (
     Usage,
 )
 from gossamer.protocol.request import Request
+from gossamer.server.constraints import Constraints, is_constrained
 from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
 from gossamer.text.chat import Rendered, render
@@ -58,9 +63,35 @@ class EngineUpstream:
     def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
         rendered = self.render(request)
+        if is_constrained(request):
+            return self._constrained(request, rendered, context)
+        return self._answer(request, rendered, self._submit(request, rendered, context), context.meter)
+
+    async def _constrained(
+        self, request: Request, rendered: Rendered, context: Context
+    ) -> AsyncGenerator[Event]:
+        """An answer of a fixed shape; planned in a thread, for a large schema takes a while."""
+        num_prompt = len(rendered.ids)
+        left = self.engine.max_context - num_prompt
+        if left < (request.max_tokens or 1):
+            raise _too_long(
+                ContextLengthError(
+                    max_context=self.engine.max_context, num_prompt=num_prompt, max_tokens=request.max_tokens
+                )
+            )
+        limit = min(request.max_tokens or DEFAULT_MAX_TOKENS, left)
+        mask = await asyncio.to_thread(self.constraints.mask, request, rendered, limit=limit)
+        tokens = self._submit(request, rendered, context, mask)
+        async with aclosing(self._answer(request, rendered, tokens, context.meter)) as events:
+            async for event in events:
+                yield event
+
+    def _submit(
+        self, request: Request, rendered: Rendered, context: Context, mask: LogitMask | None = None
+    ) -> AsyncIterator[TokenEvent]:
         try:
             options = RequestOptions(fairness_key=context.tenant, cache_salt=context.tenant)
-            tokens = self.engine.submit(rendered.ids, self.sampling_params(request), options)
+            tokens = self.engine.submit(rendered.ids, self.sampling_params(request, mask), options)
         except QueueFullError as error:
             raise ApiError(
                 f"the engine is overloaded: {error}",
@@ -70,11 +101,11 @@ class EngineUpstream:
                 retry_after_s=QUEUE_RETRY_S,
             ) from None
         except ContextLengthError as error:
-            raise RequestError(str(error), param="messages", code="context_length_exceeded") from None
+            raise _too_long(error) from None
         except SubmitError as error:
             raise RequestError(str(error)) from None
         context.meter.prompt_tokens = len(rendered.ids)
-        return self._answer(request, rendered, tokens, context.meter)
+        return tokens
 
     def render(self, request: Request) -> Rendered:
         """The prompt.
@@ -104,8 +135,13 @@ class EngineUpstream:
         except ChatFormatError as error:
             raise RequestError(str(error)) from None
 
-    def sampling_params(self, request: Request) -> SamplingParams:
-        """How the engine samples for this request."""
+    @cached_property
+    def constraints(self) -> Constraints:
+        """Plans answers of a fixed shape."""
+        return Constraints(self.tokenizer)
+
+    def sampling_params(self, request: Request, mask: LogitMask | None = None) -> SamplingParams:
+        """How the engine samples for this request; ``mask`` None lets every token of an answer in."""
         stop = frozenset(self.tokenizer.special(name) for name in STOP_TOKENS)
         wanted = stop | {self.tokenizer.special(name) for name in STRUCTURE_TOKENS}
         banned = {i for i in self.tokenizer.specials.values() if i not in wanted}
@@ -125,7 +161,7 @@ class EngineUpstream:
             logprobs=request.logprobs,
             seed=request.seed,
             stop_token_ids=stop,
-            logit_mask=BanTokens(frozenset(banned)),
+            logit_mask=mask or BanTokens(frozenset(banned)),
         )
 
     async def _answer(
@@ -243,6 +279,10 @@ class _Counter:
     def is_enough(self, request: Request) -> bool:
         """Whether a closed message ends the work: some requests ask for tokens, not for an answer."""
         return not request.ignore_eos and self.num_tokens >= request.min_tokens
+
+
+def _too_long(error: ContextLengthError) -> RequestError:
+    return RequestError(str(error), param="messages", code="context_length_exceeded")
 
 
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
