@@ -22,7 +22,10 @@ class FrontFlags:
     Attributes:
         log_level: What is logged to stderr; never any text of a conversation.
         log_format: Lines for people, or a JSON object each.
-        passback: Whether assistant messages with tool calls must bring their reasoning back.
+        passback: What to do with an assistant message that has tool calls and no reasoning: reject it as the
+            published model's API does, warn (a header and the log say so), or allow it.
+        strict_kimi: Refuse sampling parameters that the published model fixes, such as a temperature not 1.
+        max_context: Most tokens of prompt and answer together; default: what the model and its memory hold.
         api_keys: The file of keys; only who brings one is served. It may change while the server runs.
         allow_public_without_keys: Serve everybody who can reach an address that other machines reach.
         allow_origin: A web page's origin, such as https://chat.example, whose scripts may read the answers.
@@ -33,7 +36,9 @@ class FrontFlags:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
-    passback: Literal["require", "allow"] = "require"
+    passback: Literal["reject", "warn", "allow"] = "reject"
+    strict_kimi: bool = False
+    max_context: int | None = None
     api_keys: Path | None = None
     allow_public_without_keys: bool = False
     allow_origin: list[str] | None = None
@@ -51,6 +56,8 @@ class FrontFlags:
             max_body_bytes=self.max_body_mib << 20,
             drain_s=self.drain,
             passback=self.passback,
+            strict_kimi=self.strict_kimi,
+            max_context=self.max_context,
             log_level=self.log_level,
             log_format=self.log_format,
         )

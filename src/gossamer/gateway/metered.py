@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gossamer.gateway.exchange import Exchange
@@ -23,6 +23,15 @@ class MeteredUpstream:
 
     inner: Upstream
     find: Callable[[str], Exchange | None]
+
+    @property
+    def max_context(self) -> int:
+        """See `gossamer.gateway.upstream.Upstream.max_context`."""
+        return self.inner.max_context
+
+    async def tokenize(self, request: Request) -> Sequence[int]:
+        """See `gossamer.gateway.upstream.Upstream.tokenize`."""
+        return await self.inner.tokenize(request)
 
     def send(self, request: Request, context: Context) -> AsyncIterator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""

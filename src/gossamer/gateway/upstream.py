@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,11 +45,24 @@ class Context:
 class Upstream(Protocol):
     """Answers requests for one model."""
 
+    @property
+    def max_context(self) -> int:
+        """Tokens that prompt and answer may take together."""
+        ...
+
+    async def tokenize(self, request: Request) -> Sequence[int]:
+        """The prompt of a request as token ids; nothing is generated.
+
+        Raises:
+            gossamer.protocol.errors.ApiError: the request cannot be a prompt.
+        """
+        ...
+
     def send(self, request: Request, context: Context) -> AsyncIterator[Event]:
         """Answer one request.
 
-        Returns an iterator of deltas, then one `Usage`, then one `Finish`.  Closing it, or cancelling
-        the task that waits for its next event, stops the work behind it.
+        Returns an iterator of a `PromptUsage` where it is known, deltas, one `Usage`, and one `Finish`.
+        Closing it, or cancelling the task that waits for its next event, stops the work behind it.
 
         Raises:
             gossamer.protocol.errors.ApiError: by the call or by any step of the iterator.  Before the

@@ -78,6 +78,19 @@ def unknown_model(name: str, served: list[str]) -> RequestError:
     )
 
 
+def context_exceeded(max_context: int, num_prompt: int, max_tokens: int | None) -> RequestError:
+    """400 in the words of the published API, with both numbers, what they are made of, and what to do."""
+    wanted = 1 if max_tokens is None else max_tokens
+    left = max_context - num_prompt
+    fix = f"lower the answer's limit to {left}" if left > 0 else "shorten the conversation"
+    return RequestError(
+        f"Invalid request: Your request exceeded model token limit: {max_context} "
+        f"(requested: {num_prompt + wanted} = {num_prompt} prompt + {wanted} answer); {fix}",
+        param="messages",
+        code="context_length_exceeded",
+    )
+
+
 def invalid(path: str, problem: str, *, code: str = "invalid_value") -> RequestError:
     """A `RequestError` about one field, which it names in its text and as ``param``."""
     return RequestError(f"{path} {problem}", param=path, code=code)

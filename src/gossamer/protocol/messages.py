@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gossamer.protocol.errors import RequestError, invalid
 from gossamer.protocol.tools import parse_tools
+from gossamer.protocol.values import boolean
 from gossamer.protocol.values import kind_of as _kind
 from gossamer.protocol.values import optional_string as _optional_string
 
@@ -164,24 +165,25 @@ def parse_message(tree: Any, index: int, names: set[str]) -> Message:
         if key not in _KEYS[role] and value is not None:
             raise invalid(f"{at}.{key}", f"is not a field of a {role} message")
     name = _optional_string(tree, "name", at)
+    origin = Origin(index=index, path=at)
     if role == "system":
-        return _system(tree, at, name, names)
+        return _system(tree, at, name, names, origin)
     if role == "user":
         content = _content(tree.get("content"), at)
         if content is None:
             raise invalid(f"{at}.content", "is missing")
-        return Message(role="user", content=content, name=name)
+        return Message(role="user", content=content, name=name, origin=origin)
     if role == "tool":
-        return _tool(tree, at, name)
-    return _assistant(tree, at, name)
+        return _tool(tree, at, name, origin)
+    return _assistant(tree, at, name, origin)
 
 
-def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str]) -> Message:
+def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str], origin: Origin) -> Message:
     content = _content(tree.get("content"), at)
     if tree.get("tools") is None:
         if content is None:
             raise invalid(f"{at}.content", "is missing")
-        return Message(role="system", content=content, name=name)
+        return Message(role="system", content=content, name=name, origin=origin)
     if content:
         raise RequestError(
             f"{at} declares tools and has content; send the content as a message of its own",
@@ -190,20 +192,27 @@ def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str]) ->
     tools = parse_tools(tree["tools"], f"{at}.tools", names)
     if not tools:
         raise invalid(f"{at}.tools", "is empty")
-    return Message(role="system", name=name, tools=tools)
+    return Message(role="system", name=name, tools=tools, origin=origin)
 
 
-def _tool(tree: dict[str, Any], at: str, name: str | None) -> Message:
+def _tool(tree: dict[str, Any], at: str, name: str | None, origin: Origin) -> Message:
     call_id = _optional_string(tree, "tool_call_id", at)
     if not call_id:
         raise invalid(f"{at}.tool_call_id", "is missing")
     content = _content(tree.get("content"), at)
     if content is None:
         raise invalid(f"{at}.content", "is missing")
-    return Message(role="tool", content=content, name=name, tool_call_id=call_id)
+    return Message(
+        role="tool",
+        content=content,
+        name=name,
+        tool_call_id=call_id,
+        is_error=boolean(tree, "is_error", False, at=f"{at}."),
+        origin=origin,
+    )
 
 
-def _assistant(tree: dict[str, Any], at: str, name: str | None) -> Message:
+def _assistant(tree: dict[str, Any], at: str, name: str | None, origin: Origin) -> Message:
     for key in _EMPTY_ECHOES:
         if tree.get(key):
             raise invalid(f"{at}.{key}", "is not supported", code="unsupported_parameter")
@@ -236,6 +245,8 @@ def _assistant(tree: dict[str, Any], at: str, name: str | None) -> Message:
         reasoning=reasoning,
         tool_calls=calls,
         partial=bool(partial),
+        signature=_optional_string(tree, "reasoning_signature", at),
+        origin=origin,
     )
 
 

@@ -76,7 +76,9 @@ def string(tree: Mapping[str, Any], key: str, at: str) -> str:
     """
     value = tree.get(key)
     if not isinstance(value, str):
-        raise invalid(f"{at}.{key}", "is missing" if value is None else f"must be a string, got {kind_of(value)}")
+        raise invalid(
+            f"{at}.{key}", "is missing" if value is None else f"must be a string, got {kind_of(value)}"
+        )
     return value
 
 

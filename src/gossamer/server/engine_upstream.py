@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gossamer.engine.api import (
@@ -22,12 +22,13 @@ from gossamer.engine.api import (
 )
 from gossamer.engine.batched import QueueFullError
 from gossamer.gateway.upstream import Context, Meter
-from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.errors import ApiError, RequestError, context_exceeded
 from gossamer.protocol.events import (
     ContentDelta,
     Event,
     Finish,
     FinishReason,
+    PromptUsage,
     ReasoningDelta,
     ToolCallArguments,
     ToolCallBegin,
@@ -53,16 +54,32 @@ class EngineUpstream:
     """Renders, submits, parses.  See `gossamer.gateway.upstream.Upstream`.
 
     ``vocab_size`` is the model's; ids that the tokenizer does not know, and special tokens that have no
-    place in an answer (media, padding, reserved), are never sampled.
+    place in an answer (media, padding, reserved), are never sampled.  ``context_limit`` None leaves the
+    context to the engine.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     vocab_size: int
+    context_limit: int | None = None
+
+    @property
+    def max_context(self) -> int:
+        """Tokens that prompt and answer may take together: what the engine holds, or less by choice."""
+        if self.context_limit is None:
+            return self.engine.max_context
+        return min(self.engine.max_context, self.context_limit)
+
+    async def tokenize(self, request: Request) -> Sequence[int]:
+        """See `gossamer.gateway.upstream.Upstream.tokenize`."""
+        return (await asyncio.to_thread(self.render, request)).ids
 
     def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
         rendered = self.render(request)
+        num_prompt = len(rendered.ids)
+        if num_prompt + (request.max_tokens or 1) > self.max_context:
+            raise context_exceeded(self.max_context, num_prompt, request.max_tokens)
         if is_constrained(request):
             return self._constrained(request, rendered, context)
         return self._answer(request, rendered, self._submit(request, rendered, context), context.meter)
@@ -71,15 +88,7 @@ class EngineUpstream:
         self, request: Request, rendered: Rendered, context: Context
     ) -> AsyncGenerator[Event]:
         """An answer of a fixed shape; planned in a thread, for a large schema takes a while."""
-        num_prompt = len(rendered.ids)
-        left = self.engine.max_context - num_prompt
-        if left < (request.max_tokens or 1):
-            raise _too_long(
-                ContextLengthError(
-                    max_context=self.engine.max_context, num_prompt=num_prompt, max_tokens=request.max_tokens
-                )
-            )
-        limit = min(request.max_tokens or DEFAULT_MAX_TOKENS, left)
+        limit = self._limit(request, len(rendered.ids))
         mask = await asyncio.to_thread(self.constraints.mask, request, rendered, limit=limit)
         tokens = self._submit(request, rendered, context, mask)
         async with aclosing(self._answer(request, rendered, tokens, context.meter)) as events:
@@ -90,8 +99,11 @@ class EngineUpstream:
         self, request: Request, rendered: Rendered, context: Context, mask: LogitMask | None = None
     ) -> AsyncIterator[TokenEvent]:
         try:
+            params = self.sampling_params(request, mask)
+            if self.context_limit is not None:
+                params = replace(params, max_tokens=self._limit(request, len(rendered.ids)))
             options = RequestOptions(fairness_key=context.tenant, cache_salt=context.tenant)
-            tokens = self.engine.submit(rendered.ids, self.sampling_params(request, mask), options)
+            tokens = self.engine.submit(rendered.ids, params, options)
         except QueueFullError as error:
             raise ApiError(
                 f"the engine is overloaded: {error}",
@@ -101,7 +113,8 @@ class EngineUpstream:
                 retry_after_s=QUEUE_RETRY_S,
             ) from None
         except ContextLengthError as error:
-            raise _too_long(error) from None
+            # Only an engine that holds less than it says.
+            raise context_exceeded(error.max_context, len(rendered.ids), request.max_tokens) from None
         except SubmitError as error:
             raise RequestError(str(error)) from None
         context.meter.prompt_tokens = len(rendered.ids)
@@ -134,6 +147,10 @@ class EngineUpstream:
             )
         except ChatFormatError as error:
             raise RequestError(str(error)) from None
+
+    def _limit(self, request: Request, num_prompt: int) -> int:
+        """Most tokens that the answer can have."""
+        return min(request.max_tokens or DEFAULT_MAX_TOKENS, self.max_context - num_prompt)
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -182,6 +199,10 @@ class EngineUpstream:
         assert isinstance(tokens, AsyncGenerator)
         async with aclosing(tokens):
             async for token in _as_api_errors(tokens):
+                if not counter.num_tokens:
+                    # Engines without a prefix cache do not count what was found in one.
+                    meter.cached_tokens = getattr(tokens, "cached_tokens", 0)
+                    yield PromptUsage(prompt_tokens=len(rendered.ids), cached_tokens=meter.cached_tokens)
                 counter.count(token)
                 meter.completion_tokens = counter.num_tokens
                 assert token.token_id is not None
@@ -200,9 +221,10 @@ class EngineUpstream:
         yield Usage(
             prompt_tokens=len(rendered.ids),
             completion_tokens=counter.num_tokens,
+            cached_tokens=meter.cached_tokens or 0,
             reasoning_tokens=counter.num_reasoning,
         )
-        yield Finish(reader.finish or parser.finish_reason() or "stop")
+        yield Finish(reader.finish or parser.finish_reason() or "stop", reader.stop)
 
 
 class _Reader:
@@ -216,6 +238,11 @@ class _Reader:
         self._num_said = 0
         self._num_shown = 0
         self.finish: FinishReason | None = None
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._scanner.hit
 
     def note(self, token: TokenEvent) -> None:
         """Take a token of the content; before its own text is read."""
@@ -237,7 +264,7 @@ class _Reader:
             self._num_said += len(delta.text)
             if text := self._scanner.feed(delta.text):
                 yield self._shown(text)
-            if self._scanner.hit:
+            if self._scanner.hit is not None:
                 self.finish = "stop"
             return
         yield from self._held_content()
@@ -279,10 +306,6 @@ class _Counter:
     def is_enough(self, request: Request) -> bool:
         """Whether a closed message ends the work: some requests ask for tokens, not for an answer."""
         return not request.ignore_eos and self.num_tokens >= request.min_tokens
-
-
-def _too_long(error: ContextLengthError) -> RequestError:
-    return RequestError(str(error), param="messages", code="context_length_exceeded")
 
 
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gossamer.gateway import process
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from gossamer.server.load import Loaded
 
 MOST_BODY_BYTES, MOST_DRAIN_S = 4 << 30, 3600
+MIN_CONTEXT = 16
+TWIN = "-highspeed"
+"""Ends the id of a second name of the same model: clients of the family choose between the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class FrontOptions:
         max_body_bytes: Of one request.
         drain_s: Seconds that answers in flight are given when the server is asked to end.
         passback: See `gossamer.protocol.request.parse`.
+        strict_kimi: The same.
+        max_context: Most tokens of prompt and answer together; None leaves it to the engine.
         log_level: What is logged; see `gossamer.gateway.logs`.
         log_format: How.
     """
@@ -46,7 +51,9 @@ class FrontOptions:
     allow_origins: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
     drain_s: float = process.DRAIN_S
-    passback: Passback = "require"
+    passback: Passback = "reject"
+    strict_kimi: bool = False
+    max_context: int | None = None
     log_level: str = "info"
     log_format: LogFormat = "text"
 
@@ -55,6 +62,10 @@ class FrontOptions:
         if not 1 <= self.max_body_bytes <= MOST_BODY_BYTES:
             raise process.ServeError(
                 f"the largest body must be from 1 to {MOST_BODY_BYTES:,} bytes, got {self.max_body_bytes:,}"
+            )
+        if self.max_context is not None and self.max_context < MIN_CONTEXT:
+            raise process.ServeError(
+                f"--max-context must be at least {MIN_CONTEXT} tokens, got {self.max_context}"
             )
         if not 0 <= self.drain_s <= MOST_DRAIN_S:
             raise process.ServeError(
@@ -146,10 +157,12 @@ def _app(name: str, loaded: Loaded, front: FrontOptions, settings: ServiceSettin
         # The app counts, and holds the page that shows it.
         front=lambda: app.state.counts,
     )
+    upstream = replace(loaded.upstream, context_limit=front.max_context)
     app = create_app(
-        {name: loaded.upstream},
+        {name: upstream, f"{name}{TWIN}": upstream},
         max_body_bytes=front.max_body_bytes,
         passback=front.passback,
+        strict_kimi=front.strict_kimi,
         on_close=[loaded.engine.close],
         pages={METRICS_PATH: metrics.page()},
         settings=settings,
