@@ -199,12 +199,12 @@ class EngineUpstream:
         assert isinstance(tokens, AsyncGenerator)
         async with aclosing(tokens):
             async for token in _as_api_errors(tokens):
-                if not counter.num_tokens:
+                counter.count(token)
+                meter.completion_tokens = counter.num_tokens
+                if counter.num_tokens == 1:
                     # Engines without a prefix cache do not count what was found in one.
                     meter.cached_tokens = getattr(tokens, "cached_tokens", 0)
                     yield PromptUsage(prompt_tokens=len(rendered.ids), cached_tokens=meter.cached_tokens)
-                counter.count(token)
-                meter.completion_tokens = counter.num_tokens
                 assert token.token_id is not None
                 stopped = token.finish_reason == "stop"
                 was_content = parser.in_content
