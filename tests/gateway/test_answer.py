@@ -12,7 +12,9 @@ from gossamer.gateway.answer import Answer
 from gossamer.protocol import sse
 from gossamer.protocol.errors import ApiError, RequestError
 from gossamer.protocol.events import ContentDelta, Finish, ReasoningDelta, Usage
+from gossamer.protocol.openai import ChatWire
 from gossamer.protocol.request import parse
+from gossamer.protocol.wire import Envelope
 
 HANG = ScriptedUpstream.HANG
 USAGE = Usage(prompt_tokens=1, completion_tokens=2)
@@ -62,7 +64,8 @@ class Client:
 
 def start(client, upstream, *, stream=True, closing=None, **options):
     request = parse({"model": "m", "messages": [{"role": "user", "content": CANARY}], "stream": stream})
-    answer = Answer(request, upstream, request_id="r1", closing=closing or asyncio.Event(), **options)
+    wire = ChatWire(Envelope(id="chatcmpl-r1", model="m", created=0))
+    answer = Answer(request, upstream, wire, request_id="r1", closing=closing or asyncio.Event(), **options)
     return asyncio.create_task(answer({}, client.receive, client.send))
 
 
@@ -184,7 +187,7 @@ def test_a_client_that_stops_reading_does_not_hold_the_upstream(stall_after, cap
         assert upstream.closed.is_set()
         assert upstream.num_sent < 5
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         run(scenario)
     assert "outcome=client_stalled" in caplog.text
 
@@ -250,7 +253,7 @@ def test_the_log_holds_counts_and_no_text(caplog):
     with caplog.at_level(logging.DEBUG):
         run(scenario)
     assert (
-        "chat id=r1 model=m stream=True outcome=ok finish=stop prompt_tokens=1 completion_tokens=2"
+        "answer id=r1 model=m stream=True outcome=ok finish=stop prompt_tokens=1 completion_tokens=2"
         in caplog.text
     )
     assert CANARY not in caplog.text

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,8 @@ from gateway.child import ENVIRONMENT, GOSSAMER, SIGNALS, child, is_free
 from gateway.live import live
 from gossamer.gateway.app import create_app
 from gossamer.gateway.process import bind
+from gossamer.records.envelope import decode
+from gossamer.records.request_log import RequestLog
 from gossamer.server.load import load
 
 SAMPLE = Path(__file__).resolve().parents[2] / "scripts" / "sample_request.py"
@@ -25,8 +28,17 @@ def sample(*arguments):
 
 
 @pytest.fixture(scope="module")
-def url():
-    loaded = load("debug", warn=print)
+def loaded():
+    return load("debug", warn=print)
+
+
+@pytest.fixture
+def engine(loaded):
+    return loaded.engine
+
+
+@pytest.fixture(scope="module")
+def url(loaded):
     with live(create_app({"debug": loaded.upstream}, on_close=[loaded.engine.close])) as url:
         yield url
 
@@ -52,7 +64,12 @@ def test_whole_and_streamed_answers_are_the_same(client):
     assert reasoning == message.reasoning_content
     assert content == (message.content or "")
     assert finish == whole.choices[0].finish_reason
-    assert usage == whole.usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (
+        whole.usage.prompt_tokens,
+        whole.usage.completion_tokens,
+    )
+    # B38: the second one found the prompt of the first, and says so in both places.
+    assert usage.prompt_tokens_details.cached_tokens == usage.cached_tokens > 0
 
 
 def test_a_conversation_that_does_not_fit(client):
@@ -66,6 +83,34 @@ def test_leaving_a_stream_frees_the_engine_for_the_next(client):
     next(iter(stream))
     stream.close()
     assert client.chat.completions.create(**ASK).usage.completion_tokens <= 12
+
+
+def test_leaving_frees_the_sequence_within_100_ms(engine, url):
+    ask = {**ASK, "max_tokens": 3000, "stream": True, "ignore_eos": True}
+    took = []
+    for _ in range(5):
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=ask, timeout=60) as stream:
+            pieces = stream.iter_bytes()
+            next(pieces)
+            assert engine.stats.num_running == 1
+            began = time.perf_counter()
+        while engine.stats.num_running:
+            assert time.perf_counter() - began < 20
+            time.sleep(0.001)
+        took.append(time.perf_counter() - began)
+    # A machine at work may be late once; a server that does not listen would be late each time.
+    assert min(took) < 0.1
+
+
+def test_leaving_while_the_prompt_is_read_frees_the_sequence(engine, url):
+    ask = {**ASK, "messages": [{"role": "user", "content": "long " * 700}], "max_tokens": 10}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{url}/v1/chat/completions", json=ask, timeout=httpx.Timeout(30, read=0.01))
+    began = time.perf_counter()
+    while engine.stats.num_running or engine.stats.num_waiting:
+        assert time.perf_counter() - began < 20
+        time.sleep(0.001)
+    assert engine.metrics.finished["cancelled"] >= 1
 
 
 def test_the_sample_request_prints_an_answer(url):
@@ -112,6 +157,8 @@ def test_the_command_serves_until_a_signal(number):
             seen = iter(sdk.chat.completions.create(**ask, stream=True))
             next(seen)
             process.signal(number)
+            next(seen)
+            process.signal(number)
             with pytest.raises(openai.APIError, match="shutting down"):
                 list(seen)
         assert process.wait() == 0
@@ -119,3 +166,42 @@ def test_the_command_serves_until_a_signal(number):
         assert "Traceback" not in process.said
         assert "canary" not in process.said
         assert is_free(process.port)
+
+
+def test_the_command_refuses_strangers_without_keys():
+    command = [GOSSAMER, "serve", "debug", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert "gossamer keys add" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_command_with_keys_and_json_logs(tmp_path):
+    file = tmp_path / "keys.json"
+    made = subprocess.run(
+        [GOSSAMER, "keys", "add", "ann", "--file", str(file)], capture_output=True, text=True
+    )
+    secret = made.stdout.strip()
+    with child(
+        GOSSAMER, "serve", "debug", "--port", "0", "--api-keys", str(file), "--log-format", "json"
+    ) as process:
+        assert httpx.get(f"{process.url}/v1/models").status_code == 401
+        ask = {**ASK, "messages": [{"role": "user", "content": "canary-8812"}]}
+        headers = {"authorization": f"Bearer {secret}"}
+        assert (
+            httpx.post(
+                f"{process.url}/v1/chat/completions", json=ask, headers=headers, timeout=60
+            ).status_code
+            == 200
+        )
+        page = httpx.get(f"{process.url}/metrics", headers=headers).text
+        assert 'gossamer:errors_total{model_name="debug",code="invalid_api_key"} 1' in page
+        process.signal(SIGNALS[1])
+        assert process.wait() == 0
+    records = [
+        decode(line, RequestLog) for line in process.said.splitlines() if "gossamer.request_log" in line
+    ]
+    assert [(r.status, r.prompt_tokens > 100, r.completion_tokens) for r in records] == [(200, True, 12)]
+    assert secret.split("-", 2)[2] not in process.said
+    assert "canary" not in process.said
