@@ -22,9 +22,9 @@ from gossamer.checkpoint.bf16 import bf16_to_f32
 from gossamer.config.count import VISION_COMPONENTS, tensors
 from gossamer.config.model import ModelConfig, VisionConfig
 from gossamer.kernels.network import NetworkError
+from gossamer.kernels.plain_ops import F32
 from gossamer.kernels.weights import stored_array
 
-F32 = NDArray[np.float32]
 NORM_EPS = np.float32(1.1920929e-07)
 """See `gossamer.model.vision`."""
 ROPE_THETA = 10_000.0
