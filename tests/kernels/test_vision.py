@@ -40,6 +40,7 @@ def test_both_towers_agree(rows, columns, merge):
     with torch.no_grad():
         want = module(patches, rows, columns)[0]
     got = plain.VisionNetwork(config, arrays(module).items()).run(patches[0].numpy(), rows, columns)
+    assert got.dtype == np.float32
     assert_close(torch.from_numpy(got), want, KEY)
 
 
@@ -67,6 +68,7 @@ def test_positions_are_stretched_as_torch_does(high, wide, rows, columns):
 def test_erf_and_both_gelus():
     x = np.concatenate([np.linspace(-7, 7, 20_001), [-np.inf, np.inf, 0.0, -0.0, 1e-30]]).astype(np.float32)
     exact = torch.erf(torch.from_numpy(x).double()).numpy()
+    assert plain.erf(x).dtype == np.float32
     assert np.abs(plain.erf(x) - exact).max() <= 1.2e-7
     t = torch.from_numpy(x[:20_001])
     for ours, theirs in ((plain.gelu, "none"), (plain.gelu_tanh, "tanh")):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from gossamer.engine.api import EngineError, SamplingParams, SubmitError, TokenEvent
+from gossamer.engine.api import Embeddings, EngineError, SamplingParams, SubmitError, TokenEvent
 from gossamer.engine.core import NO_OPTIONS, EngineCore, EngineStats, StepEvent
 from gossamer.engine.metrics import Metrics
 from gossamer.engine.request import RequestOptions
@@ -40,6 +40,7 @@ class _Submit:
     token_ids: list[int]
     params: SamplingParams
     options: RequestOptions
+    embeddings: tuple[Embeddings, ...]
     arrival_s: float
 
 
@@ -114,7 +115,12 @@ class BatchedEngine:
         return self._core.metrics
 
     def submit(
-        self, token_ids: Sequence[int], params: SamplingParams, options: RequestOptions = NO_OPTIONS
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        embeddings: Sequence[Embeddings] = (),
     ) -> TokenStream:
         """See `gossamer.engine.api.Engine.submit`.
 
@@ -122,12 +128,13 @@ class BatchedEngine:
             token_ids: The prompt.
             params: How to sample.
             options: How the request stands among others.
+            embeddings: What some tokens have instead of their own, in their order.
 
         Raises:
             SubmitError: it can never be served.
             QueueFullError: it cannot be served now.
         """
-        self._core.check(token_ids, params)
+        self._core.check(token_ids, params, embeddings)
         channel = Channel()
         with self._admission:
             request_id = next(self._ids)
@@ -140,7 +147,8 @@ class BatchedEngine:
                 raise QueueFullError(max_queue=self._max_queue)
             self._channels[request_id] = channel
             tokens = list(token_ids)
-            self._commands.put(_Submit(request_id, tokens, params, options, self._clock()))
+            given = tuple(embeddings)
+            self._commands.put(_Submit(request_id, tokens, params, options, given, self._clock()))
         commands = self._commands
         return TokenStream(channel, lambda: commands.put(_Cancel(request_id)))
 
@@ -190,6 +198,7 @@ class BatchedEngine:
                 command.token_ids,
                 command.params,
                 command.options,
+                embeddings=command.embeddings,
                 request_id=command.request_id,
                 arrival_s=command.arrival_s,
             )

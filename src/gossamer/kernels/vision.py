@@ -195,7 +195,7 @@ def erf(x: F32) -> F32:
     values, slopes = _erf_table()
     magnitude = np.minimum(np.abs(x), np.float32(_ERF_END)) * np.float32(_ERF_STEPS)
     index = np.minimum(magnitude.astype(np.int32), _ERF_STEPS * _ERF_END - 1)
-    t = magnitude - index
+    t = magnitude - index.astype(np.float32)
     left, right, run = values[index], values[index + 1], slopes[index]
     rise = right - left
     curve = t * (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from gossamer.engine.api import (
     BanTokens,
     ContextLengthError,
+    Embeddings,
     Engine,
     EngineError,
     SamplingParams,
@@ -29,10 +30,12 @@ from gossamer.protocol.events import (
     Usage,
 )
 from gossamer.protocol.request import Request
+from gossamer.server.images import ImageEncoder, SentImage, images_of, place
 from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
-from gossamer.text.chat import Rendered, render
+from gossamer.text.chat import Media, Rendered, render
 from gossamer.text.errors import ChatFormatError
+from gossamer.text.specials import MEDIA_PAD
 from gossamer.text.stream import ChatParser, Delta
 from gossamer.text.tokenizer import Tokenizer
 
@@ -45,40 +48,59 @@ class EngineUpstream:
     """Renders, submits, parses.  See `gossamer.gateway.upstream.Upstream`.
 
     ``vocab_size`` is the model's; ids that the tokenizer does not know, and special tokens that have no
-    place in an answer (media, padding, reserved), are never sampled.
+    place in an answer (media, padding, reserved), are never sampled.  Without ``images`` the model reads
+    text only.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     vocab_size: int
+    images: ImageEncoder | None = None
 
     def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
+        sent = images_of(request)
+        if sent:
+            return self._answer_about(sent, request)
         rendered = self.render(request)
+        return self._answer(request, rendered, self._submit(request, rendered))
+
+    async def _answer_about(self, sent: Sequence[SentImage], request: Request) -> AsyncGenerator[Event]:
+        """Sizes first: a conversation that does not fit is refused before the tower works on it."""
+        if self.images is None:
+            where = sent[0].where
+            raise RequestError(
+                f"{where} is an image; this model reads text only", param=where, code="unsupported_value"
+            )
+        images = await self.images.read(sent)
+        rendered = self.render(request, media=[image.media for image in images])
+        if len(rendered.ids) + (request.max_tokens or 1) > self.engine.max_context:
+            # Raises what a text as long would raise.
+            self._submit(request, rendered)
+        rows = await self.images.encode(images)
+        embeddings = place(rendered, self.tokenizer.special(MEDIA_PAD), images, rows)
+        answer = self._answer(request, rendered, self._submit(request, rendered, embeddings))
+        async with aclosing(answer):
+            async for event in answer:
+                yield event
+
+    def _submit(
+        self, request: Request, rendered: Rendered, embeddings: Sequence[Embeddings] = ()
+    ) -> AsyncIterator[TokenEvent]:
+        params = self.sampling_params(request)
         try:
-            tokens = self.engine.submit(rendered.ids, self.sampling_params(request))
+            return self.engine.submit(rendered.ids, params, embeddings=embeddings)
         except ContextLengthError as error:
             raise RequestError(str(error), param="messages", code="context_length_exceeded") from None
         except SubmitError as error:
             raise RequestError(str(error)) from None
-        return self._answer(request, rendered, tokens)
 
-    def render(self, request: Request) -> Rendered:
-        """The prompt.
+    def render(self, request: Request, *, media: Sequence[Media] = ()) -> Rendered:
+        """The prompt; ``media`` has an entry for each image part.
 
         Raises:
-            RequestError: the chat format cannot express it, or it holds images, which this model lacks.
+            RequestError: the chat format cannot express it.
         """
-        for index, message in enumerate(request.messages):
-            for part in (
-                () if message.content is None or isinstance(message.content, str) else message.content
-            ):
-                if part.kind != "text":
-                    raise RequestError(
-                        f"messages[{index}].content holds {part.kind}; this model reads text only",
-                        param=f"messages[{index}].content",
-                        code="unsupported_value",
-                    )
         try:
             return render(
                 [message.to_dict() for message in request.messages],
@@ -87,6 +109,7 @@ class EngineUpstream:
                 reasoning_effort=request.reasoning_effort,
                 tool_choice=request.tool_choice,
                 response_format=request.response_format,
+                media=media,
             )
         except ChatFormatError as error:
             raise RequestError(str(error)) from None

@@ -20,6 +20,8 @@ from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
 from gossamer.server.engine_upstream import EngineUpstream
+from gossamer.server.images import ImageEncoder
+from gossamer.server.vision import SUBFOLDER, open_vision
 from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
@@ -142,7 +144,9 @@ def load(
         instructions=wanted.instructions,
     )
     source = "" if wanted.spill is None else _fingerprint(folder)
-    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, _prefixes(source, wanted))
+    prefixes = _prefixes(source, wanted)
+    images = open_vision(folder, runner.config)
+    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, prefixes, images)
 
 
 def model_name(model: str) -> str:
@@ -218,7 +222,9 @@ def _prefixes(source: str, resources: Resources) -> CacheSettings:
 def _fingerprint(folder: Path) -> str:
     """Tells checkpoints apart without reading them whole: config, and each file's header, size and time."""
     digest = blake2b(gossamer.__version__.encode())
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+    for path in sorted(
+        [folder / "config.json", *folder.glob("*.safetensors"), *(folder / SUBFOLDER).glob("*")]
+    ):
         found = path.stat()
         with path.open("rb") as file:
             head = file.read(1 << 20)
@@ -228,7 +234,12 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _assemble(
-    name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int | None, prefixes: CacheSettings
+    name: str,
+    runner: NativeRunner,
+    tokenizer: Tokenizer,
+    seed: int | None,
+    prefixes: CacheSettings,
+    images: ImageEncoder | None = None,
 ) -> Loaded:
     config = runner.config
     if tokenizer.vocab_size > config.vocab_size:
@@ -238,7 +249,7 @@ def _assemble(
     # Every sequence that has a slot may run: a token each, and a block of somebody's prompt.
     tokens = max(EngineSettings.max_batch_tokens, runner.num_slots + runner.block_size - 1)
     engine = BatchedEngine(runner, EngineSettings(max_batch_tokens=tokens, seed=seed, cache=prefixes))
-    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
+    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size, images=images)
     return Loaded(
         name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream
     )
