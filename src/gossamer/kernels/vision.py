@@ -162,7 +162,7 @@ def attend(qkv: F32, num_heads: int, cos: F32, sin: F32) -> F32:
     some = max(1, _SCORE_BYTES // (4 * count))
     out = np.empty((count, num_heads, parts.shape[-1]), np.float32)
     for head in range(num_heads):
-        q, k, v = _turn(parts[0, head], cos, sin) * scale, _turn(parts[1, head], cos, sin), parts[2, head]
+        q, k, v = turn(parts[0, head], cos, sin) * scale, turn(parts[1, head], cos, sin), parts[2, head]
         for begin in range(0, count, some):
             scores = q[begin : begin + some] @ k.T
             scores -= scores.max(-1, keepdims=True)
@@ -171,7 +171,8 @@ def attend(qkv: F32, num_heads: int, cos: F32, sin: F32) -> F32:
     return out.reshape(count, -1)
 
 
-def _turn(x: F32, cos: F32, sin: F32) -> F32:
+def turn(x: F32, cos: F32, sin: F32) -> F32:
+    """Turn the neighbouring pairs of x [P, K] by angles [P, K / 2]."""
     even, odd = x[:, 0::2], x[:, 1::2]
     out = np.empty_like(x)
     out[:, 0::2] = even * cos - odd * sin
