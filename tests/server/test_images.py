@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -24,12 +25,12 @@ from gossamer.images.patches import prepare
 from gossamer.images.rules import ImageRules
 from gossamer.kernels.random_weights import random_weights
 from gossamer.kernels.vision import VisionNetwork
+from gossamer.kernels.vision_folder import open_tower
 from gossamer.protocol.errors import RequestError
 from gossamer.protocol.events import ContentDelta, ReasoningDelta, Usage
 from gossamer.protocol.request import parse
 from gossamer.server.engine_upstream import EngineUpstream
 from gossamer.server.images import MAX_IMAGES, ImageEncoder
-from gossamer.server.vision import open_vision
 from gossamer.text.specials import MEDIA_PAD
 from gossamer.text.tokenizer import Tokenizer
 from model.small_vision import lively_vision, toy
@@ -284,7 +285,7 @@ def write_tower(folder, config):
 
 def test_a_tower_beside_the_model_is_found(tmp_path):
     text_config = replace(presets.load("debug"), vision=None)
-    assert open_vision(tmp_path, text_config) is None
+    assert open_tower(tmp_path, text_config) is None
     beside = tmp_path / "vision"
     beside.mkdir()
     write_tower(beside, replace(CONFIG, patch_size=4))
@@ -300,21 +301,19 @@ def test_a_tower_beside_the_model_is_found(tmp_path):
         "mm_hidden_size": 24,
         "text_hidden_size": WIDTH,
     }
-    import json
-
     (beside / "config.json").write_text(json.dumps({"vision_config": sizes}))
     with pytest.raises(ConfigError, match="patches of 14"):
-        open_vision(tmp_path, text_config)
+        open_tower(tmp_path, text_config)
     (beside / "preprocessor_config.json").write_text('{"media_proc_cfg": {"patch_size": 4}}')
-    encoder = open_vision(tmp_path, text_config)
+    encoder = open_tower(tmp_path, text_config)
     assert encoder is not None
     (beside / "config.json").write_text(json.dumps({"vision_config": sizes | {"text_hidden_size": 3}}))
     with pytest.raises(ConfigError, match="text_hidden_size is 3"):
-        open_vision(tmp_path, text_config)
+        open_tower(tmp_path, text_config)
 
 
 def test_a_checkpoint_with_a_vision_config_and_no_tower_reads_text_only(tmp_path):
     with CheckpointWriter(tmp_path) as writer:
         writer.add("language_model.model.norm.weight", np.ones(WIDTH, np.float32), "F32")
         writer.finish()
-    assert open_vision(tmp_path, replace(presets.load("debug"), vision=toy(text_hidden_size=WIDTH))) is None
+    assert open_tower(tmp_path, replace(presets.load("debug"), vision=toy(text_hidden_size=WIDTH))) is None

@@ -19,9 +19,9 @@ from gossamer.kernels import backend
 from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
+from gossamer.kernels.vision_folder import SUBFOLDER, open_tower
 from gossamer.server.engine_upstream import EngineUpstream
 from gossamer.server.images import ImageEncoder
-from gossamer.server.vision import SUBFOLDER, open_vision
 from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
@@ -145,7 +145,8 @@ def load(
     )
     source = "" if wanted.spill is None else _fingerprint(folder)
     prefixes = _prefixes(source, wanted)
-    images = open_vision(folder, runner.config)
+    tower = open_tower(folder, runner.config)
+    images = None if tower is None else ImageEncoder(*tower)
     return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, prefixes, images)
 
 

@@ -8,22 +8,20 @@ from pathlib import Path
 from gossamer.checkpoint import CheckpointReader
 from gossamer.config import hf
 from gossamer.config.model import ConfigError, ModelConfig
-from gossamer.images.rules import read_rules
+from gossamer.images.rules import ImageRules, read_rules
 from gossamer.kernels.vision import VisionNetwork, has_vision_weights, vision_weights
-from gossamer.server.images import Fetch, ImageEncoder
 
 SUBFOLDER = "vision"
 
 
-def open_vision(folder: Path, config: ModelConfig, *, fetch: Fetch | None = None) -> ImageEncoder | None:
-    """The model's image encoder; None where it reads text only.
+def open_tower(folder: Path, config: ModelConfig) -> tuple[VisionNetwork, ImageRules] | None:
+    """The model's tower and how its images are preprocessed; None where it reads text only.
 
     Files are mapped, not copied, so this takes next to no time.
 
     Args:
         folder: Of the model.
         config: Of the text network.
-        fetch: See `ImageEncoder`.
 
     Raises:
         ConfigError: a vision_config that describes no tower, or one for another width of text network.
@@ -51,4 +49,4 @@ def open_vision(folder: Path, config: ModelConfig, *, fetch: Fetch | None = None
             f"{folder}: images are cut into patches of {rules.patch_size}, merged by {rules.merge_size}, "
             f"but the tower wants {vision.patch_size}, merged by {list(vision.merge_size)}"
         )
-    return ImageEncoder(network, rules, fetch=fetch)
+    return network, rules
