@@ -115,6 +115,12 @@ def test_animations_are_refused(form):
             read(data)
 
 
+def test_a_photograph_with_a_thumbnail_is_no_animation():
+    data = encoded(noise(30, 20), "MPO", save_all=True, append_images=[noise(10, 10)])
+    assert probe(data) == (30, 20)
+    assert decode(data).size == (30, 20)
+
+
 def test_a_single_frame_of_an_animated_format_is_an_image():
     assert decode(encoded(noise(), "GIF")).size == (9, 7)
 

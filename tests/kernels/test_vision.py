@@ -96,6 +96,23 @@ def test_a_checkpoint_reads_alike_in_both(tmp_path):
                 read(wider, reader)
 
 
+@pytest.mark.slow
+def test_both_towers_agree_at_the_published_size():
+    """All 447 million weights, as BF16 in one and float32 in the other, with positions stretched."""
+    config = presets.load("k3.1-pro").vision
+    module = Vision(config, seed=1)
+    stored = {name: f32_to_bf16(np.ascontiguousarray(array)) for name, array in arrays(module).items()}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(parameter.bfloat16())
+        patches = noise(6, 4, config)
+        want = module(patches, 6, 4)[0]
+    assert want.shape == (6, 7168)
+    assert_close(
+        torch.from_numpy(plain.VisionNetwork(config, stored.items()).run(patches[0].numpy(), 6, 4)), want, KEY
+    )
+
+
 @pytest.mark.parametrize(
     ("shape", "rows", "columns", "names"),
     [((4, 48), 2, 3, "patches must be"), ((9, 48), 3, 3, "do not merge"), ((4, 47), 2, 2, "patches must be")],

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import io
 import json
+import subprocess
+import sys
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -202,6 +204,27 @@ def test_a_conversation_that_does_not_fit_is_refused_before_the_tower_works():
         with pytest.raises(RequestError, match="exceeded model token limit"):
             ask(upstream, [{"role": "user", "content": [part(picture())]}], max_tokens=engine.max_context)
     assert network.calls == 0
+
+
+def test_a_prompts_tokens_are_counted_without_the_tower():
+    network = Counting()
+    engine = ScriptedEngine(speech(TOKENIZER, SAID))
+    upstream = upstream_of(engine, network)
+    messages = [{"role": "user", "content": [part(picture()), text("x")]}]
+    rendered = asyncio.run(upstream.prompt(parse({"model": "m", "messages": messages})))
+    assert network.calls == 0
+    ask(upstream, messages)
+    assert list(rendered.ids) == engine.prompt
+    plain = parse({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+    assert asyncio.run(upstream.prompt(plain)) == upstream.render(plain)
+    blind = EngineUpstream(engine=engine, tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
+    with pytest.raises(RequestError, match="reads text only"):
+        asyncio.run(blind.prompt(parse({"model": "m", "messages": messages})))
+
+
+def test_pillow_is_loaded_by_the_first_image_only():
+    code = "import gossamer.server.load, sys; sys.exit('PIL' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_fetcher_reads_what_is_no_data_url():

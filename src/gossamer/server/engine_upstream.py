@@ -30,7 +30,7 @@ from gossamer.protocol.events import (
     Usage,
 )
 from gossamer.protocol.request import Request
-from gossamer.server.images import ImageEncoder, SentImage, images_of, place
+from gossamer.server.images import ImageEncoder, ReadImage, SentImage, images_of, place
 from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
 from gossamer.text.chat import Media, Rendered, render
@@ -65,19 +65,33 @@ class EngineUpstream:
         rendered = self.render(request)
         return self._answer(request, rendered, self._submit(request, rendered))
 
-    async def _answer_about(self, sent: Sequence[SentImage], request: Request) -> AsyncGenerator[Event]:
-        """Sizes first: a conversation that does not fit is refused before the tower works on it."""
+    async def prompt(self, request: Request) -> Rendered:
+        """The prompt with its images' places, for counting its tokens: of images the sizes alone are read.
+
+        Raises:
+            RequestError: the chat format cannot express it, or an image cannot be read.
+        """
+        sent = images_of(request)
+        return (await self._seen(sent, request))[0] if sent else self.render(request)
+
+    async def _seen(
+        self, sent: Sequence[SentImage], request: Request
+    ) -> tuple[Rendered, list[ReadImage], ImageEncoder]:
         if self.images is None:
             where = sent[0].where
             raise RequestError(
                 f"{where} is an image; this model reads text only", param=where, code="unsupported_value"
             )
-        images = await self.images.read(sent)
-        rendered = self.render(request, media=[image.media for image in images])
+        read = await self.images.read(sent)
+        return self.render(request, media=[image.media for image in read]), read, self.images
+
+    async def _answer_about(self, sent: Sequence[SentImage], request: Request) -> AsyncGenerator[Event]:
+        """Sizes first: a conversation that does not fit is refused before the tower works on it."""
+        rendered, images, encoder = await self._seen(sent, request)
         if len(rendered.ids) + (request.max_tokens or 1) > self.engine.max_context:
             # Raises what a text as long would raise.
             self._submit(request, rendered)
-        rows = await self.images.encode(images)
+        rows = await encoder.encode(images)
         embeddings = place(rendered, self.tokenizer.special(MEDIA_PAD), images, rows)
         answer = self._answer(request, rendered, self._submit(request, rendered, embeddings))
         async with aclosing(answer):

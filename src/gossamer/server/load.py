@@ -21,7 +21,7 @@ from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
 from gossamer.kernels.vision_folder import SUBFOLDER, open_tower
 from gossamer.server.engine_upstream import EngineUpstream
-from gossamer.server.images import ImageEncoder
+from gossamer.server.images import Fetch, ImageEncoder
 from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
@@ -94,7 +94,12 @@ class Resources:
 
 
 def load(
-    model: str, *, seed: int | None = None, resources: Resources | None = None, warn: Callable[[str], None]
+    model: str,
+    *,
+    seed: int | None = None,
+    resources: Resources | None = None,
+    fetch: Fetch | None = None,
+    warn: Callable[[str], None],
 ) -> Loaded:
     """Load a model.
 
@@ -103,6 +108,7 @@ def load(
             layout with its tokenizer; a preset name wins over a folder of that name.
         seed: Default seed of the engine, and of random weights (0 there if None).
         resources: What it may take.
+        fetch: Gets images behind URLs; None reads data URLs only.
         warn: Told what the user should know about this model.
 
     Raises:
@@ -146,7 +152,7 @@ def load(
     source = "" if wanted.spill is None else _fingerprint(folder)
     prefixes = _prefixes(source, wanted)
     tower = open_tower(folder, runner.config)
-    images = None if tower is None else ImageEncoder(*tower)
+    images = None if tower is None else ImageEncoder(*tower, fetch=fetch)
     return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, prefixes, images)
 
 
