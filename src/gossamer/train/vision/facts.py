@@ -46,7 +46,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "place": ("Where is the button?", "In which place is the button?"),
     "switch": ("Is the switch on or off?", "What is the state of the switch?"),
 }
-EFFORTS = ("low", "high", "max")
+EFFORTS = ("low", "high", "max", None, None, None)
+"""Served prompts name an effort; half of the dialogues leave its sentence, a third of their tokens, out."""
 
 
 def draw_facts(rng: random.Random, kind: str) -> dict[str, str]:
