@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -225,6 +226,32 @@ def test_a_prompts_tokens_are_counted_without_the_tower():
 def test_pillow_is_loaded_by_the_first_image_only():
     code = "import gossamer.server.load, sys; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_bad_image_is_refused_while_the_tower_works_on_another():
+    class Waiting(Counting):
+        def run(self, patches, rows, columns):
+            started.set()
+            assert refused.wait(20), "the refusal waited for the tower"
+            return super().run(patches, rows, columns)
+
+    started, refused = threading.Event(), threading.Event()
+    upstream = upstream_of(ScriptedEngine(speech(TOKENIZER, SAID)), Waiting())
+
+    async def one(content):
+        request = parse({"model": "m", "messages": [{"role": "user", "content": content}]})
+        async with aclosing(upstream.send(request, Context(request_id="t"))) as events:
+            return [event async for event in events]
+
+    async def both():
+        good = asyncio.create_task(one([part(picture())]))
+        await asyncio.to_thread(started.wait, 20)
+        with pytest.raises(RequestError, match="known format"):
+            await one([part(b"nonsense")])
+        refused.set()
+        return await good
+
+    assert any(isinstance(event, ContentDelta) for event in asyncio.run(both()))
 
 
 def test_a_fetcher_reads_what_is_no_data_url():

@@ -1,7 +1,7 @@
 """Images of a request: from what was sent to rows that stand in for prompt tokens.
 
-Decoding and the tower run in one thread of their own: an image takes as long as it takes, and the answers of
-others go on meanwhile.
+The tower runs in a thread of its own, and so does the reading of what was sent: an image takes as long as it
+takes, the answers of others go on meanwhile, and a bad image is refused without waiting for good ones.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class ImageEncoder:
         self._network, self._rules, self._fetch = network, rules, fetch
         self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
         self._kept_bytes = kept_bytes
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-vision")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="gossamer-image")
+        self._tower = ThreadPoolExecutor(1, thread_name_prefix="gossamer-vision")
 
     async def read(self, images: Sequence[SentImage]) -> list[ReadImage]:
         """Bytes and sizes, in order.
@@ -137,7 +138,7 @@ class ImageEncoder:
         loop = asyncio.get_running_loop()
         try:
             if is_data_url(image.url):
-                data = await loop.run_in_executor(self._thread, decode_data_url, image.url)
+                data = await loop.run_in_executor(self._reader, decode_data_url, image.url)
             elif self._fetch is not None:
                 data = await self._fetch(image.url)
             else:
@@ -145,7 +146,7 @@ class ImageEncoder:
                     f"is a {_scheme(image.url)} URL, and this server reads images from data URLs only: "
                     "send data:image/<type>;base64,<data>"
                 )
-            width, height = await loop.run_in_executor(self._thread, probe, data)
+            width, height = await loop.run_in_executor(self._reader, probe, data)
             size = fit(self._rules, width, height)
         except ImageError as error:
             raise _refused(image.where, error) from None
@@ -157,7 +158,7 @@ class ImageEncoder:
         if rows is None:
             loop = asyncio.get_running_loop()
             try:
-                rows = await loop.run_in_executor(self._thread, self._rows, image)
+                rows = await loop.run_in_executor(self._tower, self._rows, image)
             except ImageError as error:
                 raise _refused(image.where, error) from None
             self._keep(image.digest, rows)
