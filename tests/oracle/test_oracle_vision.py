@@ -11,6 +11,7 @@ import pytest
 import torch
 from compare import difference
 
+from gossamer.images.rules import ImageRules, fit
 from gossamer.kernels import vision as plain
 from gossamer.model import vision as ours
 from model.small_vision import lively_vision, toy
@@ -130,3 +131,23 @@ def test_rotation(rows, columns, ask, held):
     )
     turned = plain.turn(x, *plain.rotation(rows, columns, 16))
     held(turned, theirs, "2-D rotation, numpy", "output", TRANSFORMERS, "layer")
+
+
+@pytest.mark.parametrize("limit", [65_536, 16_384, 64])
+def test_sizes(limit, ask):
+    """Whole numbers: equal, or wrong."""
+    rng = np.random.default_rng(limit)
+    sides = np.exp(rng.uniform(0, np.log(60_000), (3000, 2))).astype(np.int64)
+    edges = [
+        (14 * a + b, 14 * c + d)
+        for a in (1, 2, 512)
+        for b in (-1, 0, 1)
+        for c in (1, 8, 512)
+        for d in (-1, 0, 1)
+    ]
+    cases = np.concatenate([sides, np.array(edges), [[1, 1], [100_000, 1], [1, 100_000]]])
+    theirs = ask(*WORKER, "sizes", {"sizes": cases}, in_patch_limit=limit)["sizes"]
+    rules = ImageRules(in_patch_limit=limit)
+    found = [fit(rules, *case) for case in cases.tolist()]
+    ours = [(f.new_width, f.new_height, 14 * f.columns, 14 * f.rows) for f in found]
+    np.testing.assert_array_equal(np.array(ours), theirs)

@@ -5,7 +5,9 @@ worker_loop.py says how it is asked.  Weights arrive and gradients leave under t
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import math
 import os
 import sys
 import types
@@ -17,6 +19,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore")
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from worker_loop import serve  # noqa: E402
 
@@ -102,4 +105,20 @@ def rotation(arrays, *, rows, columns):
     return {"turned": torch.stack([first, second], -1).flatten(-2).numpy()}
 
 
-serve({"images": images, "positions": positions, "rotation": rotation})
+def sizes(arrays, *, in_patch_limit):
+    """kimi_k25's rule with K3's limits: of each (width, height) the resized and the padded width, height."""
+    # The function alone: its file imports torchvision, for what is not asked here.
+    package = importlib.util.find_spec("transformers").submodule_search_locations[0]
+    source = Path(package) / "models" / "kimi_k25" / "image_processing_kimi_k25.py"
+    tree = ast.parse(source.read_text())
+    wanted = [node for node in tree.body if getattr(node, "name", None) == "navit_resize"]
+    space = {"math": math}
+    exec(compile(ast.Module(wanted, []), str(source), "exec"), space)
+    navit_resize, found = space["navit_resize"], []
+    for width, height in arrays["sizes"].tolist():
+        (new_height, new_width), (high, wide) = navit_resize(height, width, 14, 2, in_patch_limit, 512)
+        found.append([new_width, new_height, wide, high])
+    return {"sizes": np.array(found)}
+
+
+serve({"images": images, "positions": positions, "rotation": rotation, "sizes": sizes})
