@@ -86,7 +86,7 @@ def openai_responses(url: str, steps: Steps, *, stream: bool) -> str:
                 response = events.get_final_response()
         else:
             response = client.responses.create(input=items, **ask)
-        items += [item.model_dump(exclude_none=True) for item in response.output]
+        items += response.output
         calls = [item for item in response.output if item.type == "function_call"]
         if not calls:
             return response.output_text
