@@ -8,7 +8,7 @@ import sys
 import openai
 import pytest
 
-from gateway.child import ECHO, SIGNALS, child, is_free
+from gateway.child import ECHO, SIGNALS, child, is_closed, is_free
 from gateway.live import live
 from gossamer.gateway import process
 from gossamer.gateway.app import create_app
@@ -25,7 +25,8 @@ def test_a_second_signal_ends_the_stream_with_an_error_and_the_process_with_0(nu
             seen = iter(sdk.chat.completions.create(**ASK, stream=True))
             next(seen)
             server.signal(number)
-            next(seen)
+            while not is_closed(server.port):
+                next(seen)
             server.signal(number)
             with pytest.raises(openai.APIError, match="shutting down"):
                 list(seen)

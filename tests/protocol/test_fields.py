@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,12 @@ def test_unknown_efforts(sent):
     error = refused(reasoning_effort=sent)
     assert error.param == "reasoning_effort"
     assert "use one of" in error.message
+
+
+def test_the_document_names_every_code_of_an_error():
+    source = Path(fields.__file__).resolve().parents[1]
+    files = [p for folder in ("protocol", "gateway", "server") for p in (source / folder).glob("*.py")]
+    codes = {code for p in files for code in re.findall(r'code="([a-z_]+)"', p.read_text())}
+    assert len(codes) > 20
+    page = DOC.read_text()
+    assert sorted(code for code in codes if f"`{code}`" not in page) == []

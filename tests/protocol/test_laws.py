@@ -1,20 +1,29 @@
 """Laws of every format: nothing is lost between any two, and a stream is its whole answer in pieces."""
 
+import contextlib
 import itertools
 import json
 
 from anthropic.types import Message as AnthropicMessage
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
-from gossamer.protocol import anthropic, sse
+from gossamer.protocol import anthropic, responses, sse
 from gossamer.protocol.anthropic_messages import parse_messages, parse_system, write_messages
 from gossamer.protocol.completion import Collector
+from gossamer.protocol.errors import RequestError
+from gossamer.protocol.events import ToolCallBegin
 from gossamer.protocol.messages import parse_message
 from gossamer.protocol.openai import ChatWire, accumulate
+from gossamer.protocol.responses import ResponsesWire
+from gossamer.protocol.responses_items import parse_input, seal, unseal, write_input
 from gossamer.protocol.wire import Envelope
 from protocol.strategies import answers, conversations
 
+ECHO = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+EVENTS = TypeAdapter(ResponseStreamEvent)
 ENVELOPE = Envelope(id="x-1", model="m", created=1_700_000_000)
 
 
@@ -100,13 +109,59 @@ def test_an_anthropic_stream_is_the_whole_answer(events, cuts):
     assert indexes == list(range(len(whole["content"])))
 
 
+@given(answers(), CUTS, st.booleans())
+def test_a_responses_stream_is_the_whole_answer(events, cuts, is_custom):
+    """B06: a reasoning item comes before every call; numbers count on."""
+    custom = frozenset(
+        {event.name for event in events if isinstance(event, ToolCallBegin)} if is_custom else ()
+    )
+    sent = streamed(ResponsesWire(ENVELOPE, echo=ECHO, custom=custom), events, cuts)
+    bodies = [json.loads(event.data) for event in sent]
+    assert [event.event for event in sent] == [body["type"] for body in bodies]
+    assert [body["sequence_number"] for body in bodies] == list(range(len(bodies)))
+    whole = through_json(ResponsesWire(ENVELOPE, echo=ECHO, custom=custom).whole(collected(events)))
+    assert responses.accumulate(bodies) == whole
+    assert whole["output"][0]["type"] == "reasoning"
+    assert [body["type"] for body in bodies[:2]] == ["response.created", "response.in_progress"]
+    Response.model_validate(whole)
+    for body in bodies:
+        EVENTS.validate_python(body)
+
+
+@given(conversations())
+def test_responses_gives_back_what_it_was_given(messages):
+    """B31: calls and outputs keep their ids."""
+    assert parse_input(through_json(write_input(messages))) == messages
+
+
+@given(conversations())
+def test_a_round_through_every_format(messages):
+    there = openai_round(anthropic_round(parse_input(through_json(write_input(messages)))))
+    assert without_signatures(there) == messages
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.none() | st.text(max_size=5), st.data())
+def test_sealed_reasoning_opens_or_is_refused(reasoning, signature, data):
+    sealed = seal(reasoning, signature)
+    assert unseal(sealed, "x") == (reasoning, signature)
+    at = data.draw(st.integers(0, len(sealed) - 1))
+    broken = sealed[:at] + data.draw(st.sampled_from("AZ.9é")) + sealed[at + 1 :]
+    with contextlib.suppress(RequestError):
+        assert unseal(broken, "x") == (reasoning, signature)
+
+
 @given(answers())
 def test_an_answer_comes_back_as_it_was_given(events):
     """An answer, appended to its conversation by the client, is the message that the model wrote."""
     completion = collected(events)
     user = {"role": "user", "content": "x"}
     blocks = through_json(anthropic.content_blocks(completion))
-    message = parse_messages([user, {"role": "assistant", "content": blocks}, user])[1]
-    assert message.reasoning == completion.reasoning
-    assert message.text == completion.content
-    assert message.tool_calls == completion.tool_calls
+    by_blocks = parse_messages([user, {"role": "assistant", "content": blocks}, user])[1]
+    by_items = parse_input(through_json(ResponsesWire(ENVELOPE).whole(completion))["output"])[0]
+    by_message = parse_message(
+        through_json(ChatWire(ENVELOPE).whole(completion))["choices"][0]["message"], 0, set()
+    )
+    for message in (by_blocks, by_items, by_message):
+        assert message.reasoning == completion.reasoning
+        assert message.text == completion.content
+        assert message.tool_calls == completion.tool_calls

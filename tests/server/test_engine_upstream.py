@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -6,6 +7,7 @@ from gossamer.engine.api import ContextLengthError, EngineError, SubmitError, To
 from gossamer.engine.batched import QueueFullError
 from gossamer.gateway.upstream import Context, Meter
 from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.events import Finish, PromptUsage
 from gossamer.protocol.openai import Envelope, ResponseWriter
 from gossamer.protocol.request import parse
 from gossamer.server.engine_upstream import EngineUpstream
@@ -263,3 +265,29 @@ def test_tokens_are_counted_as_they_come_and_tenants_kept_apart():
         assert (engine.options.fairness_key, engine.options.cache_salt) == ("ann", "ann")
 
     asyncio.run(scenario())
+
+
+def test_a_smaller_context_is_refused_before_any_work_and_bounds_the_answer():
+    engine = ScriptedEngine(speech(TOKENIZER, THINK + "Hello" + END))
+    whole = EngineUpstream(engine=engine, tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
+    num_prompt = len(asyncio.run(whole.tokenize(parse(body()))))
+    small = replace(whole, context_limit=num_prompt + 3)
+    assert small.max_context == num_prompt + 3
+    text = f"Invalid request: Your request exceeded model token limit: {num_prompt + 3} "
+    with pytest.raises(RequestError, match=rf"^{text}\(requested: {num_prompt + 4} ") as caught:
+        small.send(parse(body(max_tokens=4)), Context(request_id="t"))
+    assert caught.value.code == "context_length_exceeded"
+    assert engine.params is None
+
+    async def collect():
+        return [event async for event in small.send(parse(body()), Context(request_id="t"))]
+
+    events = asyncio.run(collect())
+    assert engine.params.max_tokens == 3
+    assert events[0] == PromptUsage(prompt_tokens=num_prompt)
+    assert events[-1] == Finish("length")
+
+
+def test_the_stop_string_that_was_met_is_named():
+    events, _, _ = answer(THINK + "Hello END there" + END, body(stop=["never", "END"]))
+    assert events[-1] == Finish("stop", "END")

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.child import ENVIRONMENT, GOSSAMER, SIGNALS, child, is_free
+from gateway.child import ENVIRONMENT, GOSSAMER, SIGNALS, child, is_closed, is_free
 from gateway.live import live
 from gossamer.gateway.app import create_app
 from gossamer.gateway.process import bind
@@ -153,11 +153,13 @@ def test_the_command_serves_until_a_signal(number):
         page = httpx.get(f"{process.url}/metrics").text
         assert 'gossamer:time_to_first_token_seconds_count{model_name="org/x"} 1' in page
         with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as sdk:
-            ask = {**ASK, "model": "org/x", "max_tokens": 3000}
+            ask = {**ASK, "model": "org/x", "max_tokens": 3500, "extra_body": {"ignore_eos": True}}
             seen = iter(sdk.chat.completions.create(**ask, stream=True))
             next(seen)
             process.signal(number)
-            next(seen)
+            # Two signals at once are one; and until here the answer goes on.
+            while not is_closed(process.port):
+                next(seen)
             process.signal(number)
             with pytest.raises(openai.APIError, match="shutting down"):
                 list(seen)
@@ -205,3 +207,29 @@ def test_the_command_with_keys_and_json_logs(tmp_path):
     assert [(r.status, r.prompt_tokens > 100, r.completion_tokens) for r in records] == [(200, True, 12)]
     assert secret.split("-", 2)[2] not in process.said
     assert "canary" not in process.said
+
+
+def test_one_conversation_in_three_formats_is_one_prompt(url):
+    """The same words take the same tokens, and the same greedy answer comes in each format."""
+    with httpx.Client(base_url=url, timeout=120) as http:
+        asked = {"model": "debug", "messages": [USER]}
+        greedy = {**asked, "temperature": 0, "max_tokens": 12}
+        chat = http.post("/v1/chat/completions", json=greedy).json()
+        anthropic = http.post("/v1/messages", json=greedy).json()
+        items = {"model": "debug", "input": [USER], "temperature": 0, "max_output_tokens": 12}
+        responses = http.post("/v1/responses", json=items).json()
+        counted = http.post("/v1/messages/count_tokens", json=asked).json()
+        listed = http.post("/v1/tokenize", json=asked).json()
+    num_prompt = chat["usage"]["prompt_tokens"]
+    assert counted["input_tokens"] == listed["count"] == len(listed["tokens"]) == num_prompt
+    usage = anthropic["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == num_prompt
+    assert responses["usage"]["input_tokens"] == num_prompt
+    reasoning = chat["choices"][0]["message"]["reasoning_content"]
+    assert anthropic["content"][0]["thinking"] == reasoning
+    assert "".join(part["text"] for part in responses["output"][0]["content"]) == reasoning
+    assert (chat["choices"][0]["finish_reason"], anthropic["stop_reason"]) == ("length", "max_tokens")
+    assert (responses["status"], responses["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "max_output_tokens"},
+    )

@@ -134,6 +134,7 @@ def create_app(
         _route("/v1/chat/completions", front.chat_completions, "POST"),
         *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
         *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
+        _route("/v1/responses", front.responses, "POST"),
         _route("/v1/tokenize", front.tokenize, "POST"),
         *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
         *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),

@@ -15,12 +15,15 @@ from starlette.responses import JSONResponse, Response
 
 from gossamer.gateway.answer import Answer
 from gossamer.gateway.exchange import request_id_of
+from gossamer.gateway.truncate import fit
 from gossamer.gateway.upstream import Upstream
 from gossamer.protocol.anthropic import MessagesWire
 from gossamer.protocol.anthropic_request import parse_messages_request
 from gossamer.protocol.errors import ApiError, RequestError, unknown_model
 from gossamer.protocol.openai import ChatWire
 from gossamer.protocol.request import Passback, decode_json, parse
+from gossamer.protocol.responses import ResponsesWire
+from gossamer.protocol.responses_request import parse_responses_request
 from gossamer.protocol.wire import Envelope
 
 
@@ -72,6 +75,20 @@ class Front:
         envelope = _envelope("msg_", request_id, parsed.request.model)
         wire = MessagesWire(envelope, request_id=request_id, eager=parsed.eager)
         return Answer(parsed.request, upstream, wire, request_id=request_id, closing=self.closing)
+
+    async def responses(self, request: HttpRequest) -> Response | Answer:
+        """OpenAI's Responses format."""
+        tree = await self._json(request)
+        parsed = parse_responses_request(tree, passback=self.passback, strict_kimi=self.strict_kimi)
+        asked, echo = parsed.request, dict(parsed.echo)
+        upstream = self._upstream(asked.model)
+        if parsed.truncate:
+            asked, dropped = await fit(asked, upstream)
+            # Our own field: the format has none that says so.
+            echo["truncated_input"] = list(dropped)
+        request_id = request_id_of(request.scope)
+        wire = ResponsesWire(_envelope("resp_", request_id, asked.model), echo=echo, custom=parsed.custom)
+        return Answer(asked, upstream, wire, request_id=request_id, closing=self.closing)
 
     async def count_tokens(self, request: HttpRequest) -> Response:
         """What a Messages request would take as a prompt."""

@@ -49,10 +49,14 @@ def signature_of(reasoning: str) -> str:
     return "gossamer-1." + hashlib.sha256(reasoning.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def error_type(status: int) -> str:
+    """The type of an error by its HTTP status."""
+    return ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+
+
 def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
     """An error as clients of the format read it."""
-    fallback = "invalid_request_error" if error.status < 500 else "api_error"
-    said: dict[str, Any] = {"type": ERROR_TYPES.get(error.status, fallback), "message": error.message}
+    said: dict[str, Any] = {"type": error_type(error.status), "message": error.message}
     if error.code is not None:
         said["details"] = {"error_code": error.code}
     return {"type": "error", "error": said, "request_id": request_id}
