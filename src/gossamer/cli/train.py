@@ -111,7 +111,7 @@ def vision(
         folder: Exported folder of the text network; vision/ is written into it.  Default: the bundled nano,
             whose tower is then written into the run's folder.
         run: Folder of the run: plan, state, log.
-        minutes: Training time of a new run.
+        minutes: Of computing by each thread in a new run; a busy machine takes longer for them.
         seed: Of weights and pictures.
         threads: Threads that compute.
     """

@@ -58,7 +58,8 @@ class VisionPlan:
 
     Attributes:
         text: Folder of the frozen text network.
-        minutes: Of all phases together.
+        minutes: Of computing by each thread, all phases together: on a machine that other work keeps busy a
+            run takes longer instead of learning less.
         shares: Of the time: the book, the tower against it, the tower through the text network.
         seed: Of weights and pictures.
         pictures: Of a step of the tower.
@@ -90,7 +91,7 @@ class VisionPlan:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a run stands: seconds and steps of each phase."""
+    """Where a run stands: seconds of computing by each thread, and steps, of each phase."""
 
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     steps: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -193,7 +194,7 @@ class VisionTrainer:
         return [p for group in self._optimizer.param_groups for p in group["params"]]
 
     def _step(self, phase: int) -> None:
-        started, plan = time.monotonic(), self.plan
+        started, computed, plan = time.monotonic(), time.process_time(), self.plan
         step, scale = self.progress.steps[phase], self._rate(phase)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
@@ -211,7 +212,7 @@ class VisionTrainer:
         torch.nn.utils.clip_grad_norm_(learned, 1.0)
         self._optimizer.step()
         seconds = time.monotonic() - started
-        self.progress.seconds[phase] += seconds
+        self.progress.seconds[phase] += (time.process_time() - computed) / self._threads
         self.progress.steps[phase] += 1
         record = {"phase": PHASES[phase], "step": step, "loss": round(loss, 4), "scale": round(scale, 3)}
         record |= {"seconds": round(seconds, 3), "right": _means([one[2] for one in found])}
