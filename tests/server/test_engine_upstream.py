@@ -181,7 +181,7 @@ def test_the_prompt_is_the_rendered_conversation():
 )
 def test_what_the_engine_refuses_at_the_call(error, status, code):
     class Refusing(ScriptedEngine):
-        def submit(self, token_ids, params, options):
+        def submit(self, token_ids, params, options, *, embeddings=()):
             raise error
 
     upstream = EngineUpstream(engine=Refusing([]), tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
@@ -202,7 +202,7 @@ def test_an_engine_that_breaks_midway():
 )
 def test_an_engine_that_cuts_an_answer_off(reason, status, code):
     class Closing(ScriptedEngine):
-        async def submit(self, token_ids, params, options):
+        async def submit(self, token_ids, params, options, *, embeddings=()):
             yield TokenEvent(token_id=104, index=0)
             yield TokenEvent(token_id=None, index=1, finish_reason=reason)
 
@@ -220,7 +220,7 @@ def test_images_are_refused_by_place():
     parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": "data:image/png;base64,AA"}]
     with pytest.raises(RequestError, match="reads text only") as caught:
         answer("x", body(messages=[USER, {"role": "user", "content": parts}]))
-    assert caught.value.param == "messages[1].content"
+    assert caught.value.param == "messages[1].content[1].image_url"
 
 
 def test_leaving_early_closes_the_engine():
@@ -239,7 +239,7 @@ def test_leaving_early_closes_the_engine():
 
 def test_an_engine_whose_queue_is_full_is_worth_another_try():
     class Full(ScriptedEngine):
-        def submit(self, token_ids, params, options):
+        def submit(self, token_ids, params, options, *, embeddings=()):
             raise QueueFullError(max_queue=3)
 
     upstream = EngineUpstream(engine=Full([]), tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)

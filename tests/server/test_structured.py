@@ -94,18 +94,18 @@ def least_of(tree):
 
 def check_schemas(count, seed):
     rng = random.Random(seed)
-    asked = []
+    asked, refusals = [], []
     for schema in different(drawn(schemas(), 2 * count, seed), count):
         tree = body(response_format=schema_format(schema), seed=rng.randrange(1000), temperature=1.5)
         try:
             least = least_of(tree)
         except RequestError as error:
-            assert error.code == "unsupported_schema"
-            assert error.param.startswith("response_format.json_schema.schema/")
+            refusals.append((error.code, error.param.partition("/")[0]))
             continue
         for budget in (least, least + rng.randrange(300)):
             if budget < CONTEXT // 2:
                 asked.append((schema, {**tree, "max_tokens": budget}))
+    assert set(refusals) <= {("unsupported_schema", "response_format.json_schema.schema")}
     assert len(asked) >= 2 * 0.95 * count - 4
     for (schema, tree), response in zip(asked, answers([t for _, t in asked]), strict=True):
         message, finish, num_tokens = choice(response)
@@ -126,7 +126,7 @@ def test_every_answer_to_300_schemas_validates(seeded):
 
 def check_tools(count, seed):
     rng = random.Random(seed)
-    asked = []
+    asked, refused = [], set()
     for schema in different(drawn(objects(below(2)), 2 * count, seed), count):
         tree = body(
             tools=[tool("first", schema), tool("second", PERSON)],
@@ -136,10 +136,11 @@ def check_tools(count, seed):
         try:
             least = least_of(tree)
         except RequestError as error:
-            assert error.param.startswith("tools[0].function.parameters")
+            refused.add(error.param.partition("/")[0])
             continue
         if least < CONTEXT // 4:
             asked.append((schema, {**tree, "max_tokens": least + rng.choice([0, 1, rng.randrange(500)])}))
+    assert refused <= {"tools[0].function.parameters"}
     assert len(asked) >= 0.9 * count
     for (schema, tree), response in zip(asked, answers([t for _, t in asked]), strict=True):
         message, finish, num_tokens = choice(response)
@@ -188,7 +189,13 @@ def test_tools_may_be_called_where_they_are_offered():
 
 def test_an_answer_does_not_depend_on_what_shares_the_batch():
     trees = [
-        body(response_format=schema_format(PERSON), max_tokens=300 + 50 * i, seed=i, logprobs=True, top_logprobs=2)
+        body(
+            response_format=schema_format(PERSON),
+            max_tokens=300 + 50 * i,
+            seed=i,
+            logprobs=True,
+            top_logprobs=2,
+        )
         for i in range(4)
     ]
     trees += [body(tools=[tool()], tool_choice="required", max_tokens=400, seed=i) for i in range(3)]
@@ -257,7 +264,11 @@ def test_stop_strings_and_partial_answers():
             "tools[0].function.parameters/properties/a",
             "#/properties/a/not",
         ),
-        ({"response_format": schema_format({"type": "string", "minLength": 9000})}, "max_completion_tokens", "90"),
+        (
+            {"response_format": schema_format({"type": "string", "minLength": 9000})},
+            "max_completion_tokens",
+            "90",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_any_token(extra, param, part):

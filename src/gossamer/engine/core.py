@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gossamer.engine.api import (
     NO_OPTIONS,
+    Embeddings,
     EngineError,
     FinishReason,
     Logits,
@@ -19,6 +20,7 @@ from gossamer.engine.api import (
     SamplingParams,
     SubmitError,
     TokenEvent,
+    check_embeddings,
 )
 from gossamer.engine.block_hash import BlockHasher, root_hash
 from gossamer.engine.block_pool import BlockPool
@@ -145,12 +147,15 @@ class EngineCore:
         """Whether `step` has anything to do."""
         return bool(self._requests or self._events)
 
-    def check(self, token_ids: Sequence[int], params: SamplingParams) -> int:
+    def check(
+        self, token_ids: Sequence[int], params: SamplingParams, embeddings: Sequence[Embeddings] = ()
+    ) -> int:
         """Tokens that may be generated; usable from any thread.
 
         Raises:
-            SubmitError: see `answer_limit`.
+            SubmitError: see `answer_limit` and `check_embeddings`.
         """
+        check_embeddings(embeddings, num_prompt=len(token_ids), hidden_size=self._runner.hidden_size)
         return answer_limit(
             token_ids, params, vocab_size=self._runner.vocab_size, max_context=self.max_context
         )
@@ -161,6 +166,7 @@ class EngineCore:
         params: SamplingParams,
         options: RequestOptions = NO_OPTIONS,
         *,
+        embeddings: Sequence[Embeddings] = (),
         request_id: int | None = None,
         arrival_s: float | None = None,
     ) -> int:
@@ -170,13 +176,14 @@ class EngineCore:
             token_ids: The prompt.
             params: How to sample.
             options: How it stands among others.
+            embeddings: What some tokens have instead of their own, in their order.
             request_id: None counts up; of two requests of one rank the lower id goes first.
             arrival_s: Clock at which it came; None is now.
 
         Raises:
             SubmitError: it can never be served, or the id is in use.
         """
-        limit = self.check(token_ids, params)
+        limit = self.check(token_ids, params, embeddings)
         request_id = self._next_id if request_id is None else request_id
         if request_id in self._requests:
             raise SubmitError(f"request id {request_id} is in use; choose another")
@@ -188,9 +195,12 @@ class EngineCore:
             num_prompt=len(token_ids),
             limit=limit,
             sampler=Sampler(params, prompt=token_ids, default_seed=self._settings.seed),
-            hasher=BlockHasher(root_hash(self._fingerprint, options.cache_salt), self._runner.block_size),
+            hasher=BlockHasher(
+                root_hash(self._fingerprint, options.cache_salt), self._runner.block_size, embeddings
+            ),
             arrival_s=self._clock() if arrival_s is None else arrival_s,
             token_ids=list(token_ids),
+            embeddings=tuple(embeddings),
         )
         self._requests[request.id] = request
         self._scheduler.add(request)

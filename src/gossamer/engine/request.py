@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gossamer.engine.api import (
     DEFAULT_MAX_TOKENS,
     ContextLengthError,
+    Embeddings,
     FinishReason,
     RequestOptions,
     SamplingParams,
@@ -48,6 +52,7 @@ class Request:
         hasher: Names of its blocks.
         arrival_s: Clock at submission.
         token_ids: Prompt and generated tokens.
+        embeddings: What some tokens of the prompt have instead of their own.
         num_computed: Tokens that slot and blocks hold.
         num_charged: Tokens that its fairness key has paid for.
         slot: None while it waits.
@@ -67,6 +72,7 @@ class Request:
     hasher: BlockHasher
     arrival_s: float
     token_ids: list[int]
+    embeddings: tuple[Embeddings, ...] = ()
     state: RequestState = RequestState.WAITING
     num_computed: int = 0
     num_charged: int = 0
@@ -91,6 +97,14 @@ class Request:
     def deadline_s(self) -> float:
         """Clock at which it is ended; infinity without a deadline."""
         return math.inf if self.options.deadline_s is None else self.arrival_s + self.options.deadline_s
+
+    def embedded(self, start: int, end: int) -> list[tuple[int, NDArray[np.float32]]]:
+        """Of its tokens start .. end - 1: (place among them, rows) of those with embeddings of their own."""
+        return [
+            (max(part.start - start, 0), part.rows[max(start - part.start, 0) : end - part.start])
+            for part in self.embeddings
+            if part.start < end and part.end > start
+        ]
 
     def finish_reason(self) -> FinishReason | None:
         """Why its latest generated token is the last, or None."""

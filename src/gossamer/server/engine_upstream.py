@@ -12,6 +12,7 @@ from gossamer.engine.api import (
     DEFAULT_MAX_TOKENS,
     BanTokens,
     ContextLengthError,
+    Embeddings,
     Engine,
     EngineError,
     LogitMask,
@@ -37,10 +38,12 @@ from gossamer.protocol.events import (
 )
 from gossamer.protocol.request import Request
 from gossamer.server.constraints import Constraints, is_constrained
+from gossamer.server.images import ImageEncoder, ReadImage, SentImage, images_of, place
 from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
-from gossamer.text.chat import Rendered, render
+from gossamer.text.chat import Media, Rendered, render
 from gossamer.text.errors import ChatFormatError
+from gossamer.text.specials import MEDIA_PAD
 from gossamer.text.stream import ChatParser, Delta
 from gossamer.text.tokenizer import Tokenizer
 
@@ -55,13 +58,14 @@ class EngineUpstream:
 
     ``vocab_size`` is the model's; ids that the tokenizer does not know, and special tokens that have no
     place in an answer (media, padding, reserved), are never sampled.  ``context_limit`` None leaves the
-    context to the engine.
+    context to the engine.  Without ``images`` the model reads text only.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     vocab_size: int
     context_limit: int | None = None
+    images: ImageEncoder | None = None
 
     @property
     def max_context(self) -> int:
@@ -71,39 +75,85 @@ class EngineUpstream:
         return min(self.engine.max_context, self.context_limit)
 
     async def tokenize(self, request: Request) -> Sequence[int]:
-        """See `gossamer.gateway.upstream.Upstream.tokenize`."""
+        """See `gossamer.gateway.upstream.Upstream.tokenize`; of images the sizes alone are read."""
+        if sent := images_of(request):
+            return (await self._seen(sent, request))[0].ids
         return (await asyncio.to_thread(self.render, request)).ids
 
     def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
+        sent = images_of(request)
+        if sent:
+            return self._answer_about(sent, request, context)
         rendered = self.render(request)
-        num_prompt = len(rendered.ids)
-        if num_prompt + (request.max_tokens or 1) > self.max_context:
-            raise context_exceeded(self.max_context, num_prompt, request.max_tokens)
+        self._check_length(request, rendered)
         if is_constrained(request):
             return self._constrained(request, rendered, context)
         return self._answer(request, rendered, self._submit(request, rendered, context), context.meter)
 
+    def _check_length(self, request: Request, rendered: Rendered) -> None:
+        num_prompt = len(rendered.ids)
+        if num_prompt + (request.max_tokens or 1) > self.max_context:
+            raise context_exceeded(self.max_context, num_prompt, request.max_tokens)
+
+    async def _seen(
+        self, sent: Sequence[SentImage], request: Request
+    ) -> tuple[Rendered, list[ReadImage], ImageEncoder]:
+        """The prompt with its images' places; raises RequestError where one cannot be read."""
+        if self.images is None:
+            where = sent[0].where
+            raise RequestError(
+                f"{where} is an image; this model reads text only", param=where, code="unsupported_value"
+            )
+        read = await self.images.read(sent)
+        return self.render(request, media=[image.media for image in read]), read, self.images
+
+    async def _answer_about(
+        self, sent: Sequence[SentImage], request: Request, context: Context
+    ) -> AsyncGenerator[Event]:
+        """Sizes first: a conversation that does not fit is refused before the tower works on it."""
+        rendered, images, encoder = await self._seen(sent, request)
+        self._check_length(request, rendered)
+        rows = await encoder.encode(images)
+        embeddings = place(rendered, self.tokenizer.special(MEDIA_PAD), images, rows)
+        if is_constrained(request):
+            answer = self._constrained(request, rendered, context, embeddings)
+        else:
+            tokens = self._submit(request, rendered, context, embeddings=embeddings)
+            answer = self._answer(request, rendered, tokens, context.meter)
+        async with aclosing(answer):
+            async for event in answer:
+                yield event
+
     async def _constrained(
-        self, request: Request, rendered: Rendered, context: Context
+        self,
+        request: Request,
+        rendered: Rendered,
+        context: Context,
+        embeddings: Sequence[Embeddings] = (),
     ) -> AsyncGenerator[Event]:
         """An answer of a fixed shape; planned in a thread, for a large schema takes a while."""
         limit = self._limit(request, len(rendered.ids))
         mask = await asyncio.to_thread(self.constraints.mask, request, rendered, limit=limit)
-        tokens = self._submit(request, rendered, context, mask)
+        tokens = self._submit(request, rendered, context, mask, embeddings)
         async with aclosing(self._answer(request, rendered, tokens, context.meter)) as events:
             async for event in events:
                 yield event
 
     def _submit(
-        self, request: Request, rendered: Rendered, context: Context, mask: LogitMask | None = None
+        self,
+        request: Request,
+        rendered: Rendered,
+        context: Context,
+        mask: LogitMask | None = None,
+        embeddings: Sequence[Embeddings] = (),
     ) -> AsyncIterator[TokenEvent]:
         try:
             params = self.sampling_params(request, mask)
             if self.context_limit is not None:
                 params = replace(params, max_tokens=self._limit(request, len(rendered.ids)))
             options = RequestOptions(fairness_key=context.tenant, cache_salt=context.tenant)
-            tokens = self.engine.submit(rendered.ids, params, options)
+            tokens = self.engine.submit(rendered.ids, params, options, embeddings=embeddings)
         except QueueFullError as error:
             raise ApiError(
                 f"the engine is overloaded: {error}",
@@ -120,22 +170,12 @@ class EngineUpstream:
         context.meter.prompt_tokens = len(rendered.ids)
         return tokens
 
-    def render(self, request: Request) -> Rendered:
-        """The prompt.
+    def render(self, request: Request, *, media: Sequence[Media] = ()) -> Rendered:
+        """The prompt; ``media`` has an entry for each image part.
 
         Raises:
-            RequestError: the chat format cannot express it, or it holds images, which this model lacks.
+            RequestError: the chat format cannot express it.
         """
-        for index, message in enumerate(request.messages):
-            for part in (
-                () if message.content is None or isinstance(message.content, str) else message.content
-            ):
-                if part.kind != "text":
-                    raise RequestError(
-                        f"messages[{index}].content holds {part.kind}; this model reads text only",
-                        param=f"messages[{index}].content",
-                        code="unsupported_value",
-                    )
         try:
             return render(
                 [message.to_dict() for message in request.messages],
@@ -144,6 +184,7 @@ class EngineUpstream:
                 reasoning_effort=request.reasoning_effort,
                 tool_choice=request.tool_choice,
                 response_format=request.response_format,
+                media=media,
             )
         except ChatFormatError as error:
             raise RequestError(str(error)) from None

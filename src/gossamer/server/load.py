@@ -19,7 +19,9 @@ from gossamer.kernels import backend
 from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
+from gossamer.kernels.vision_folder import SUBFOLDER, open_tower
 from gossamer.server.engine_upstream import EngineUpstream
+from gossamer.server.images import Fetch, ImageEncoder
 from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
@@ -96,7 +98,12 @@ class Resources:
 
 
 def load(
-    model: str, *, seed: int | None = None, resources: Resources | None = None, warn: Callable[[str], None]
+    model: str,
+    *,
+    seed: int | None = None,
+    resources: Resources | None = None,
+    fetch: Fetch | None = None,
+    warn: Callable[[str], None],
 ) -> Loaded:
     """Load a model.
 
@@ -105,6 +112,7 @@ def load(
             layout with its tokenizer; a preset name wins over a folder of that name.
         seed: Default seed of the engine, and of random weights (0 there if None).
         resources: What it may take.
+        fetch: Gets images behind URLs; None reads data URLs only.
         warn: Told what the user should know about this model.
 
     Raises:
@@ -133,7 +141,7 @@ def load(
             instructions=wanted.instructions,
         )
         source = f"debug {seed or 0} {gossamer.__version__}"
-        return _assemble(model, runner, Tokenizer.bytes_only(), seed, wanted, source)
+        return _assemble(model, runner, Tokenizer.bytes_only(), seed, _prefixes(source, wanted), wanted)
     folder = _folder(model)
     runner = open_folder(
         folder,
@@ -146,7 +154,10 @@ def load(
         instructions=wanted.instructions,
     )
     source = "" if wanted.spill is None else _fingerprint(folder)
-    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, wanted, source)
+    tower = open_tower(folder, runner.config)
+    images = None if tower is None else ImageEncoder(*tower, fetch=fetch)
+    prefixes = _prefixes(source, wanted)
+    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, prefixes, wanted, images)
 
 
 def model_name(model: str) -> str:
@@ -222,7 +233,9 @@ def _prefixes(source: str, resources: Resources) -> CacheSettings:
 def _fingerprint(folder: Path) -> str:
     """Tells checkpoints apart without reading them whole: config, and each file's header, size and time."""
     digest = blake2b(gossamer.__version__.encode())
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+    for path in sorted(
+        [folder / "config.json", *folder.glob("*.safetensors"), *(folder / SUBFOLDER).glob("*")]
+    ):
         found = path.stat()
         with path.open("rb") as file:
             head = file.read(1 << 20)
@@ -232,7 +245,13 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _assemble(
-    name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int | None, resources: Resources, source: str
+    name: str,
+    runner: NativeRunner,
+    tokenizer: Tokenizer,
+    seed: int | None,
+    prefixes: CacheSettings,
+    resources: Resources,
+    images: ImageEncoder | None = None,
 ) -> Loaded:
     config = runner.config
     if tokenizer.vocab_size > config.vocab_size:
@@ -241,9 +260,9 @@ def _assemble(
         )
     # Every sequence that has a slot may run: a token each, and a block of somebody's prompt.
     tokens = max(EngineSettings.max_batch_tokens, runner.num_slots + runner.block_size - 1)
-    settings = EngineSettings(max_batch_tokens=tokens, seed=seed, cache=_prefixes(source, resources))
+    settings = EngineSettings(max_batch_tokens=tokens, seed=seed, cache=prefixes)
     engine = BatchedEngine(runner, settings, max_queue=resources.max_queue)
-    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
+    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size, images=images)
     return Loaded(
         name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream
     )
