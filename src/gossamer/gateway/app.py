@@ -92,6 +92,7 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     passback: Passback = "reject",
     strict_kimi: bool = False,
+    both_names: bool = False,
     pages: Mapping[str, Page] | None = None,
     on_close: Sequence[Callable[[], Awaitable[None]]] = (),
     settings: ServiceSettings = NO_SETTINGS,
@@ -104,6 +105,7 @@ def create_app(
         max_body_bytes: Larger bodies are refused with 413.
         passback: See `gossamer.protocol.request.parse`.
         strict_kimi: The same.
+        both_names: See `gossamer.protocol.openai.ChatWire`.
         pages: More paths to ``GET``, such as ``/metrics``.
         on_close: Awaited once when the server has stopped.
         settings: What is asked of clients.
@@ -120,6 +122,7 @@ def create_app(
         max_body_bytes=max_body_bytes,
         passback=passback,
         strict_kimi=strict_kimi,
+        both_names=both_names,
         created=int(time.time()),
         ready=ready,
     )
