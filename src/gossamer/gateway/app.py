@@ -133,18 +133,7 @@ def create_app(
         for close in on_close:
             await close()
 
-    routes += [
-        _route("/v1/chat/completions", front.chat_completions, "POST"),
-        *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
-        *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
-        _route("/v1/responses", front.responses, "POST"),
-        _route("/v1/tokenize", front.tokenize, "POST"),
-        *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
-        *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),
-        _route("/healthz", front.healthz, "GET"),
-        _route("/readyz", front.readyz, "GET"),
-        *(_route(path, page.answer, "GET") for path, page in (pages or {}).items()),
-    ]
+    routes += _routes(front, pages or {})
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: _http_error},
@@ -154,6 +143,21 @@ def create_app(
     app.state.closing, app.state.draining = front.closing, front.draining
     app.state.counts = service.counts
     return app
+
+
+def _routes(front: Front, pages: Mapping[str, Page]) -> list[Route]:
+    return [
+        _route("/v1/chat/completions", front.chat_completions, "POST"),
+        *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
+        _route("/v1/responses", front.responses, "POST"),
+        _route("/v1/tokenize", front.tokenize, "POST"),
+        *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),
+        _route("/healthz", front.healthz, "GET"),
+        _route("/readyz", front.readyz, "GET"),
+        *(_route(path, page.answer, "GET") for path, page in pages.items()),
+    ]
 
 
 def _middleware(service: Service, settings: ServiceSettings) -> list[Middleware]:
