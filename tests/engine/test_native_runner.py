@@ -49,6 +49,21 @@ def test_segments_of_several_sequences_get_the_rows_they_want():
     np.testing.assert_array_equal(second[0], alone[0])
 
 
+def test_loads_are_those_of_whole_steps_and_stay_as_they_were_given():
+    config = presets.load("debug")
+    runner = runner_of(config)
+    before = runner.expert_loads()
+    runner.run([Segment(token_ids=[1, 2, 3], start=0, slot=0, blocks=[0], want_logits=True)])
+    after = runner.expert_loads()
+    moe = sum(config.is_moe_layer(layer) for layer in range(config.num_layers))
+    assert before.sum() == 0
+    assert after.sum() == 3 * moe * config.moe.experts_per_token
+    runner.run([Segment(token_ids=[4], start=3, slot=0, blocks=[0], want_logits=True)])
+    assert after.sum() == 3 * moe * config.moe.experts_per_token
+    # Between steps a reader in another thread gets the very array: nothing is counted in it any more.
+    assert runner.expert_loads() is runner.expert_loads()
+
+
 @pytest.mark.parametrize("numpy_only", [False, True])
 def test_embeddings_stand_in_for_tokens_wherever_the_passes_are_cut(numpy_only, monkeypatch):
     """Rows of the table itself give the tokens' own logits, others do not, and neighbours are left alone."""

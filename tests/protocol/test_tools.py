@@ -2,7 +2,7 @@ import pytest
 
 from gossamer.protocol.errors import RequestError
 from gossamer.protocol.request import parse
-from gossamer.protocol.tools import parse_response_format, parse_tool_choice, parse_tools
+from gossamer.protocol.tools import parse_named_tool, parse_response_format, parse_tool_choice, parse_tools
 
 USER = {"role": "user", "content": "hi"}
 
@@ -61,7 +61,7 @@ def test_tool_choice():
         "required",
     ]
     assert "at least one tool" in refused(parse_tool_choice, "required", False).message
-    assert "offer only that function" in refused(parse_tool_choice, {"type": "function"}, True).message
+    assert parse_tool_choice({"type": "function", "function": {"name": "f"}}, True) == "required"
     assert refused(parse_tool_choice, "any", True).param == "tool_choice"
     assert refused(parse_tool_choice, ["auto"], True).param == "tool_choice"
 
@@ -100,3 +100,12 @@ def test_response_format():
 )
 def test_bad_response_formats(tree, param):
     assert refused(parse_response_format, tree).param == param
+
+
+def test_a_named_tool_must_be_declared():
+    named = {"type": "function", "function": {"name": "f"}}
+    assert parse_named_tool(named, {"f", "g"}) == "f"
+    assert parse_named_tool("required", {"f"}) is None
+    assert refused(parse_named_tool, named, {"g"}).param == "tool_choice.function.name"
+    for malformed in ({"type": "function"}, {"type": "tool", "name": "f"}, {"function": {"name": 1}}):
+        assert '"function": {"name"' in refused(parse_named_tool, malformed, {"f"}).message

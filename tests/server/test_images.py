@@ -212,15 +212,15 @@ def test_a_prompts_tokens_are_counted_without_the_tower():
     engine = ScriptedEngine(speech(TOKENIZER, SAID))
     upstream = upstream_of(engine, network)
     messages = [{"role": "user", "content": [part(picture()), text("x")]}]
-    rendered = asyncio.run(upstream.prompt(parse({"model": "m", "messages": messages})))
+    tokens = asyncio.run(upstream.tokenize(parse({"model": "m", "messages": messages})))
     assert network.calls == 0
     ask(upstream, messages)
-    assert list(rendered.ids) == engine.prompt
+    assert list(tokens) == engine.prompt
     plain = parse({"model": "m", "messages": [{"role": "user", "content": "x"}]})
-    assert asyncio.run(upstream.prompt(plain)) == upstream.render(plain)
+    assert asyncio.run(upstream.tokenize(plain)) == upstream.render(plain).ids
     blind = EngineUpstream(engine=engine, tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
     with pytest.raises(RequestError, match="reads text only"):
-        asyncio.run(blind.prompt(parse({"model": "m", "messages": messages})))
+        asyncio.run(blind.tokenize(parse({"model": "m", "messages": messages})))
 
 
 def test_pillow_is_loaded_by_the_first_image_only():

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,19 @@ class LogitMask(Protocol):
         ...
 
 
+@runtime_checkable
+class LookaheadMask(LogitMask, Protocol):
+    """A `LogitMask` that looks at single tokens again where looking at all of them would take too long."""
+
+    def allows(self, state: Any, token_id: int) -> bool:
+        """Whether a token that `apply` left in may be taken; asked of chosen tokens only."""
+        ...
+
+    def narrow(self, state: Any, logits: Logits) -> Logits:
+        """Logits [V] with only such tokens left in as `allows` allows; asked after many refusals."""
+        ...
+
+
 @dataclass(frozen=True)
 class BanTokens:
     """A `LogitMask` that forbids the same tokens at every step."""
@@ -119,6 +132,8 @@ class ExpertSource(Protocol):
 DEFAULT_MAX_TOKENS = 131_072
 """As the model's public API has it."""
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 100
+"""Priorities are from -100 to 100."""
 """Most alternatives that are reported per token, as in OpenAI's API."""
 
 
@@ -208,6 +223,36 @@ def _check_integer(name: str, value: int, low: int, high: int | None = None) -> 
 def _check_number(name: str, value: float, low: float, high: float) -> None:
     if isinstance(value, bool) or not low <= value <= high:
         raise SubmitError(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """How a request stands among others.
+
+    Attributes:
+        priority: The higher goes first and is preempted last.
+        deadline_s: Seconds from submission after which it is ended; None never.
+        fairness_key: Requests of one key share its part of the work, e.g. a tenant's name.
+        cache_salt: Prefixes are shared with requests of the same salt only.
+
+    Raises:
+        SubmitError: naming the value that cannot be used.
+    """
+
+    priority: int = 0
+    deadline_s: float | None = None
+    fairness_key: str = ""
+    cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be scheduled."""
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise SubmitError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}, got {self.priority}")
+        if self.deadline_s is not None and not (math.isfinite(self.deadline_s) and self.deadline_s > 0):
+            raise SubmitError(f"deadline_s must be a finite number above 0, got {self.deadline_s}")
+
+
+NO_OPTIONS = RequestOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,9 +347,16 @@ class Engine(Protocol):
         ...
 
     def submit(
-        self, token_ids: Sequence[int], params: SamplingParams, *, embeddings: Sequence[Embeddings] = ()
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        embeddings: Sequence[Embeddings] = (),
     ) -> AsyncIterator[TokenEvent]:
-        """Continue ``token_ids``, some of which have embeddings of their own, in their order.
+        """Continue ``token_ids``, some of which may have embeddings of their own, in their order.
+
+        ``options`` say how the request stands among others.
 
         Closing the iterator, or cancelling the task that waits for it, ends the work within one token;
         a sequence that still waits for its turn leaves the queue.

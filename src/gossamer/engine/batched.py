@@ -11,10 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from gossamer.engine.api import Embeddings, EngineError, SamplingParams, SubmitError, TokenEvent
-from gossamer.engine.core import NO_OPTIONS, EngineCore, EngineStats, StepEvent
+from gossamer.engine.api import (
+    NO_OPTIONS,
+    Embeddings,
+    EngineError,
+    RequestOptions,
+    SamplingParams,
+    SubmitError,
+    TokenEvent,
+)
+from gossamer.engine.core import EngineCore, EngineStats, StepEvent
 from gossamer.engine.metrics import Metrics
-from gossamer.engine.request import RequestOptions
 from gossamer.engine.runner import Runner
 from gossamer.engine.settings import EngineSettings, SettingsError
 from gossamer.engine.token_stream import Channel, TokenStream
@@ -103,6 +110,11 @@ class BatchedEngine:
     def max_running(self) -> int:
         """Sequences that run at a time at most."""
         return self._core.max_running
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it takes requests; false once it was closed or its worker has died."""
+        return not self._closed
 
     @property
     def stats(self) -> EngineStats:

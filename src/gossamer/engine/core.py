@@ -5,17 +5,18 @@ Shapes: V vocabulary, R rows whose logits were wanted.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gossamer.engine.api import (
+    NO_OPTIONS,
     Embeddings,
     EngineError,
     FinishReason,
     Logits,
+    RequestOptions,
     SamplingParams,
     SubmitError,
     TokenEvent,
@@ -23,10 +24,11 @@ from gossamer.engine.api import (
 )
 from gossamer.engine.block_hash import BlockHasher, root_hash
 from gossamer.engine.block_pool import BlockPool
+from gossamer.engine.deadlines import Deadlines
 from gossamer.engine.integrity import check_books
 from gossamer.engine.metrics import Metrics
 from gossamer.engine.prefix_cache import PrefixCache
-from gossamer.engine.request import DEADLINE, Request, RequestOptions, RequestState, answer_limit
+from gossamer.engine.request import DEADLINE, Request, RequestState, answer_limit
 from gossamer.engine.runner import Runner
 from gossamer.engine.sampler import Sampler
 from gossamer.engine.scheduler import Piece, Plan, Scheduler
@@ -34,7 +36,6 @@ from gossamer.engine.settings import EngineSettings, SettingsError
 from gossamer.engine.spill import BlockIO, SpillStore
 
 LOG = logging.getLogger("gossamer.engine")
-NO_OPTIONS = RequestOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class EngineCore:
             self._spill = SpillStore(spill)
         self.metrics = Metrics()
         self._requests: dict[int, Request] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
         self._events: list[StepEvent] = []
         self._next_id = 0
         self._last_batch = (0, 0)
@@ -204,7 +205,7 @@ class EngineCore:
         self._requests[request.id] = request
         self._scheduler.add(request)
         if options.deadline_s is not None:
-            heapq.heappush(self._deadlines, (request.deadline_s, request.id))
+            self._deadlines.add(request.id, request.deadline_s)
         return request.id
 
     def cancel(self, request_id: int) -> bool:
@@ -238,6 +239,7 @@ class EngineCore:
             del self._requests[request.id]
             request.state = RequestState.FINISHED
             self._report_error(request, error)
+        self._deadlines.clear()
         self._new_books()
 
     def preempt(self, request_id: int) -> bool:
@@ -318,12 +320,8 @@ class EngineCore:
         )
 
     def _end_overdue(self) -> None:
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, request_id = heapq.heappop(self._deadlines)
-            request = self._requests.get(request_id)
-            if request is not None and request.deadline_s <= now:
-                self._finish_without_token(request, DEADLINE, "deadline")
+        for request_id in self._deadlines.due(self._clock()):
+            self._finish_without_token(self._requests[request_id], DEADLINE, "deadline")
 
     def _run(self, plan: Plan) -> Logits | EngineError:
         wanted = sum(piece.segment.want_logits for piece in plan.pieces)
@@ -424,6 +422,7 @@ class EngineCore:
     def _drop(self, request: Request) -> None:
         self._scheduler.remove(request)
         del self._requests[request.id]
+        self._deadlines.forget(request.id)
 
     def _report(self, request: Request, token: TokenEvent) -> None:
         self._events.append(

@@ -36,6 +36,7 @@ class NativeRunner:
 
     def __init__(self, network: Network | PlainNetwork) -> None:
         self._network = network
+        self._loads = network.expert_loads()
 
     @property
     def config(self) -> ModelConfig:
@@ -99,6 +100,9 @@ class NativeRunner:
             )
         except NetworkError as error:
             raise EngineError(str(error)) from None
+        finally:
+            # The network counts while it computes, in the thread that runs it; others see whole steps only.
+            self._loads = self._network.expert_loads()
 
     def clear_slot(self, slot: int) -> None:
         """See `gossamer.engine.runner.Runner.clear_slot`."""
@@ -121,8 +125,11 @@ class NativeRunner:
         self._network.write_block(block, data)
 
     def expert_loads(self) -> NDArray[np.int64]:
-        """See `gossamer.engine.runner.Runner.expert_loads`."""
-        return self._network.expert_loads()
+        """See `gossamer.engine.runner.Runner.expert_loads`; as they were after the latest step.
+
+        Usable from any thread.  Not to be written to.
+        """
+        return self._loads
 
 
 def _given(segments: Sequence[Segment]) -> Given | None:

@@ -15,14 +15,13 @@ from gossamer.engine.api import (
     ContextLengthError,
     Embeddings,
     FinishReason,
+    RequestOptions,
     SamplingParams,
     SubmitError,
 )
 from gossamer.engine.block_hash import BlockHasher
 from gossamer.engine.sampler import Sampler
 
-MAX_PRIORITY = 100
-"""Priorities are from -100 to 100."""
 DEADLINE: FinishReason = "deadline"
 """How a request ends whose deadline has passed."""
 
@@ -37,33 +36,6 @@ class RequestState(Enum):
     PREEMPTED = "preempted"
     """Back in the queue: others needed its memory.  Its tokens and its sampler are kept."""
     FINISHED = "finished"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestOptions:
-    """How a request stands among others.
-
-    Attributes:
-        priority: The higher goes first and is preempted last.
-        deadline_s: Seconds from submission after which it is ended; None never.
-        fairness_key: Requests of one key share its part of the work, e.g. a tenant's name.
-        cache_salt: Prefixes are shared with requests of the same salt only.
-
-    Raises:
-        SubmitError: naming the value that cannot be used.
-    """
-
-    priority: int = 0
-    deadline_s: float | None = None
-    fairness_key: str = ""
-    cache_salt: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be scheduled."""
-        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
-            raise SubmitError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}, got {self.priority}")
-        if self.deadline_s is not None and not (math.isfinite(self.deadline_s) and self.deadline_s > 0):
-            raise SubmitError(f"deadline_s must be a finite number above 0, got {self.deadline_s}")
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

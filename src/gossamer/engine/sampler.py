@@ -13,6 +13,9 @@ before the penalties, as it also does in llama.cpp's chain:
 7. ``top_p``, a share of what is left
 8. one draw
 
+A `LookaheadMask` may refuse the drawn token: then it is masked too, and the steps from 2 on are done again
+with a draw of their own, which leaves the others as likely as they are to each other.
+
 ``min_tokens`` and the penalties are vLLM's: repetition looks at the prompt too, frequency and presence at
 generated tokens alone.  ``ignore_eos`` is llama.cpp's: the stop tokens are masked, where vLLM would generate
 one and go on behind it.  Where vLLM keeps all tokens that tie at the edge of ``top_k``, the lower ids win
@@ -27,7 +30,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.engine.api import Choice, EngineError, Logits, SamplingParams
+from gossamer.engine.api import Choice, EngineError, Logits, LookaheadMask, SamplingParams
 
 Ids = NDArray[np.intp]
 Weights = NDArray[np.float64]
@@ -36,6 +39,9 @@ FIRST_LOOK = 1024
 """Likeliest tokens that are sorted first in search of the nucleus, which is rarely larger."""
 GROWTH = 16
 """By how much more is sorted each time that this was not enough; a flat distribution ends in a full sort."""
+
+MAX_REFUSALS = 32
+"""Draws that a `LookaheadMask` may refuse before it must say what it allows."""
 
 
 class Sampler:
@@ -57,6 +63,7 @@ class Sampler:
         seed = default_seed if params.seed is None else params.seed
         self._key = secrets.randbits(64) if seed is None else seed & (2**64 - 1)
         self._mask_state = None if params.logit_mask is None else params.logit_mask.start()
+        self._lookahead = params.logit_mask if isinstance(params.logit_mask, LookaheadMask) else None
         self._step = 0
         self._stops = _index(params.stop_token_ids)
         self._biased = _index(params.logit_bias)
@@ -74,14 +81,29 @@ class Sampler:
             EngineError: NaN or +inf logits, or masks that forbid everything.
         """
         masked = self._mask(logits)
+        token_id = self._take(masked, 0)
+        mask = self._lookahead
+        if mask is not None:
+            num_refusals = 0
+            while not mask.allows(self._mask_state, token_id):
+                num_refusals += 1
+                # The mask may have returned its input, which is not ours to change.
+                masked = masked.copy() if num_refusals == 1 else masked
+                masked[token_id] = -np.inf
+                if num_refusals == MAX_REFUSALS:
+                    masked = mask.narrow(self._mask_state, masked)
+                token_id = self._take(masked, num_refusals)
+        choice = _choice(token_id, masked, self._params.logprobs)
+        self._remember(token_id)
+        return choice
+
+    def _take(self, masked: Logits, attempt: int) -> int:
+        """One token of masked logits [V]."""
         adjusted = self._adjust(masked)
         best = int(adjusted.argmax())
         peak = float(adjusted[best])
         self._check(peak)
-        token_id = best if self._params.temperature == 0 else self._draw(adjusted, peak)
-        choice = _choice(token_id, masked, self._params.logprobs)
-        self._remember(token_id)
-        return choice
+        return best if self._params.temperature == 0 else self._draw(adjusted, peak, attempt)
 
     def _mask(self, logits: Logits) -> Logits:
         mask = self._params.logit_mask
@@ -126,7 +148,7 @@ class Sampler:
             )
         raise EngineError("the logit mask forbids every token")
 
-    def _draw(self, logits: NDArray[np.floating], peak: float) -> int:
+    def _draw(self, logits: NDArray[np.floating], peak: float, attempt: int) -> int:
         """One token of adjusted logits [V]."""
         p = self._params
         token_ids: Ids | None = None
@@ -146,14 +168,14 @@ class Sampler:
             token_ids, weights = _narrow(token_ids, kept), weights[kept]
         cumulative = weights.cumsum()
         # side="right" never lands on a token of weight 0.
-        drawn = int(cumulative.searchsorted(self._uniform() * cumulative[-1], side="right"))
+        drawn = int(cumulative.searchsorted(self._uniform(attempt) * cumulative[-1], side="right"))
         if drawn == weights.size:
             drawn = int(np.flatnonzero(weights)[-1])
         return drawn if token_ids is None else int(token_ids[drawn])
 
-    def _uniform(self) -> float:
-        """The number in [0, 1) of this seed and step: a counter-based stream, so that no draw is skipped."""
-        raw = np.random.Philox(key=self._key, counter=self._step).random_raw()
+    def _uniform(self, attempt: int) -> float:
+        """The number in [0, 1) of this seed, step and attempt: counter-based, so that no draw is skipped."""
+        raw = np.random.Philox(key=self._key, counter=self._step + (attempt << 64)).random_raw()
         return (raw >> 11) * 2.0**-53
 
     def _remember(self, token_id: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gossamer.protocol.errors import RequestError, invalid
@@ -52,6 +52,8 @@ def _tool_name(tool: Any, at: str) -> str:
         )
     if not isinstance(function.get("description") or "", str):
         raise invalid(f"{at}.function.description", "must be a string")
+    if not isinstance(function.get("strict") or False, bool):
+        raise invalid(f"{at}.function.strict", "must be true or false")
     parameters = function.get("parameters")
     if parameters is not None and not (
         isinstance(parameters, dict) and parameters.get("type", "object") == "object"
@@ -61,24 +63,39 @@ def _tool_name(tool: Any, at: str) -> str:
 
 
 def parse_tool_choice(tree: Any, has_tools: bool) -> str:
-    """``auto``, ``none`` or ``required``.
+    """``auto``, ``none`` or ``required``; an object that names a function requires a call of it.
 
     Raises:
-        RequestError: anything else, a named function, or ``required`` without a tool.
+        RequestError: anything else, or ``required`` without a tool.
     """
     if tree is None:
         return "auto"
     if isinstance(tree, dict):
-        raise invalid(
-            "tool_choice",
-            "cannot name a function here; offer only that function and send 'required'",
-            code="unsupported_value",
-        )
+        return "required"
     if tree not in ("auto", "none", "required"):
         raise invalid("tool_choice", f"must be auto, none or required, got {tree!r:.80}")
     if tree == "required" and not has_tools:
         raise invalid("tool_choice", "'required' needs at least one tool")
     return tree
+
+
+def parse_named_tool(tree: Any, names: Collection[str]) -> str | None:
+    """The one function that ``tool_choice`` names, None where it names none.
+
+    Raises:
+        RequestError: a malformed object, or a function that is not declared.
+    """
+    if not isinstance(tree, dict):
+        return None
+    function = tree.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if tree.get("type") != "function" or not isinstance(name, str):
+        raise invalid(
+            "tool_choice", 'must name a function as {"type": "function", "function": {"name": "f"}}'
+        )
+    if name not in names:
+        raise invalid("tool_choice.function.name", f"{name!r:.80} is not among the declared tools")
+    return name
 
 
 def parse_response_format(tree: Any) -> Mapping[str, Any] | None:
