@@ -366,4 +366,6 @@ def test_a_checkpoint_with_a_vision_config_and_no_tower_reads_text_only(tmp_path
     with CheckpointWriter(tmp_path) as writer:
         writer.add("language_model.model.norm.weight", np.ones(WIDTH, np.float32), "F32")
         writer.finish()
-    assert open_tower(tmp_path, replace(presets.load("debug"), vision=toy(text_hidden_size=WIDTH))) is None
+    for width in (WIDTH, 3):
+        config = replace(presets.load("debug"), vision=toy(text_hidden_size=width))
+        assert open_tower(tmp_path, config) is None

@@ -34,14 +34,15 @@ def open_tower(folder: Path, config: ModelConfig) -> tuple[VisionNetwork, ImageR
     vision = config.vision
     if vision is None:
         return None
-    if vision.text_hidden_size != config.hidden_size:
-        raise ConfigError(
-            f"{folder}: the tower's text_hidden_size is {vision.text_hidden_size}, "
-            f"but the text network is {config.hidden_size} wide"
-        )
     with CheckpointReader.open(folder) as reader:
+        # Text-only copies often keep the vision_config, whatever else they changed.
         if folder != beside and not has_vision_weights(reader):
             return None
+        if vision.text_hidden_size != config.hidden_size:
+            raise ConfigError(
+                f"{folder}: the tower's text_hidden_size is {vision.text_hidden_size}, "
+                f"but the text network is {config.hidden_size} wide"
+            )
         network = VisionNetwork(vision, vision_weights(config, reader))
     rules = read_rules(folder)
     if (rules.patch_size, rules.merge_size) != (vision.patch_size, vision.merge_size[0]):
