@@ -1,9 +1,13 @@
 """Laws of every format: nothing is lost between any two, and a stream is its whole answer in pieces."""
 
+import base64
 import contextlib
+import hashlib
 import itertools
 import json
 
+import msgspec
+import pytest
 from anthropic.types import Message as AnthropicMessage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +21,7 @@ from gossamer.protocol.errors import RequestError
 from gossamer.protocol.events import ToolCallBegin
 from gossamer.protocol.messages import parse_message
 from gossamer.protocol.openai import ChatWire, accumulate
+from gossamer.protocol.request import decode_json
 from gossamer.protocol.responses import ResponsesWire
 from gossamer.protocol.responses_items import parse_input, seal, unseal, write_input
 from gossamer.protocol.wire import Envelope
@@ -28,7 +33,8 @@ ENVELOPE = Envelope(id="x-1", model="m", created=1_700_000_000)
 
 
 def through_json(tree):
-    return json.loads(json.dumps(tree))
+    """As a body is written and read here."""
+    return decode_json(msgspec.json.encode(tree))
 
 
 def openai_round(messages):
@@ -148,6 +154,14 @@ def test_sealed_reasoning_opens_or_is_refused(reasoning, signature, data):
     broken = sealed[:at] + data.draw(st.sampled_from("AZ.9é")) + sealed[at + 1 :]
     with contextlib.suppress(RequestError):
         assert unseal(broken, "x") == (reasoning, signature)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1,2]", b'["x"]', b"[" * 5000, b"\xff"])
+def test_a_seal_over_something_else_is_refused(data):
+    """The checksum is no secret: what it vouches for is read like anything that a stranger sends."""
+    check = hashlib.sha256(data).hexdigest()[:16]
+    with pytest.raises(RequestError):
+        unseal(f"gossamer-1.{check}.{base64.urlsafe_b64encode(data).decode()}", "x")
 
 
 @given(answers())

@@ -336,3 +336,14 @@ def test_a_turn_of_thought_alone_is_kept():
     """B53: an interrupted turn is a message with its reasoning; B17: the field survives."""
     thought = {"role": "assistant", "reasoning_content": "hm"}
     assert parse({**BASE, "messages": [USER, thought, USER]}).messages[1].to_dict() == thought
+
+
+@pytest.mark.parametrize("opened", ["[", '{"a":'])
+def test_depth_is_bounded(opened):
+    """What is read is written again from deeper in the program, which must not run out of stack."""
+    closed = "]" if opened == "[" else "}"
+    for depth, is_read in ((256, True), (257, False), (900, False), (100_000, False)):
+        body = (opened * depth + ("" if opened == "[" else "1") + closed * depth).encode()
+        with contextlib.nullcontext() if is_read else pytest.raises(RequestError, match="deeper than 256"):
+            decode_json(body)
+    assert decode_json(b"[" + b"[],{}," * 1000 + b"1]")

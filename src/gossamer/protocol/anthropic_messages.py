@@ -10,10 +10,21 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from gossamer.protocol.errors import RequestError, invalid
 from gossamer.protocol.media import parse_anthropic_image, to_anthropic_image
 from gossamer.protocol.messages import Message, Origin, Part, ToolCall
-from gossamer.protocol.values import boolean, kind_of, mapping, name_of, only_keys, string
+from gossamer.protocol.values import (
+    MAX_DEPTH,
+    boolean,
+    is_too_deep,
+    kind_of,
+    mapping,
+    name_of,
+    only_keys,
+    string,
+)
 
 BILLING_HEADER = "x-anthropic-billing-header"
 """A system text that begins so differs in every request and says nothing to a model: it is left out, or no
@@ -41,16 +52,12 @@ def dump_arguments(arguments: Any) -> str:
 
 
 def load_arguments(arguments: str) -> dict[str, Any] | None:
-    """The object that an argument string holds, None where it holds none."""
+    """The object that an argument string holds; None where it holds none, or none that JSON can carry on."""
     try:
-        value = json.loads(arguments, parse_constant=_refuse_constant)
+        value = msgspec.json.decode(arguments)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    return value if isinstance(value, dict) and not is_too_deep(value, MAX_DEPTH // 2) else None
 
 
 def parse_system(tree: Any) -> tuple[Message, ...]:

@@ -19,7 +19,7 @@ from gossamer.protocol.tools import (
     parse_tool_choice,
     parse_tools,
 )
-from gossamer.protocol.values import boolean, integer, number
+from gossamer.protocol.values import MAX_DEPTH, boolean, integer, is_too_deep, number
 
 MAX_STOPS = 5
 MAX_STOP_BYTES = 32
@@ -79,7 +79,7 @@ def decode_json(body: bytes) -> Any:
         RequestError: not JSON, not UTF-8, a number out of range, or nested beyond reason.
     """
     try:
-        return msgspec.json.decode(body)
+        tree = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if lone := _LONE_SURROGATE.search(body):
             half = lone.group()[-6:].decode()
@@ -90,7 +90,15 @@ def decode_json(body: bytes) -> Any:
             ) from None
         raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
     except RecursionError:
-        raise RequestError("the body is nested too deeply", code="invalid_json") from None
+        raise _too_deep() from None
+    # Only a body with that many brackets can be as deep.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(tree):
+        raise _too_deep()
+    return tree
+
+
+def _too_deep() -> RequestError:
+    return RequestError(f"the body is nested deeper than {MAX_DEPTH}", code="invalid_json")
 
 
 def parse(tree: Any, *, passback: Passback = "reject", strict_kimi: bool = False) -> Request:

@@ -6,7 +6,6 @@ An assistant's turn is several items here, reasoning, then text, then calls, and
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,19 +52,20 @@ def unseal(sealed: str, at: str) -> tuple[str, str | None]:
     """
     head, _, rest = sealed.partition(".")
     check, _, text = rest.partition(".")
+    opened: tuple[str, str | None] | None
     try:
         data = base64.urlsafe_b64decode(text)
-    except (binascii.Error, ValueError):
-        data = b""
-    if head != _SEAL or hashlib.sha256(data).hexdigest()[:16] != check:
+        opened = msgspec.json.decode(data, type=tuple[str, str | None])
+    except (ValueError, RecursionError):
+        data, opened = b"", None
+    if opened is None or head != _SEAL or hashlib.sha256(data).hexdigest()[:16] != check:
         raise RequestError(
             f"{at} was changed or made by another service; send the reasoning item as it was returned here, "
             "or its content alone",
             param=at,
             code="invalid_encrypted_content",
         )
-    reasoning, signature = msgspec.json.decode(data, type=tuple[str, str | None])
-    return reasoning, signature
+    return opened
 
 
 def parse_input(tree: Any) -> tuple[Message, ...]:

@@ -14,6 +14,25 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
+MAX_DEPTH = 256
+"""How deeply JSON may be nested: what is read has to be written again, from deeper in the program."""
+
+
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Whether objects and arrays are nested deeper than ``limit``; takes no stack."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def boolean(tree: Mapping[str, Any], key: str, default: bool, *, at: str = "") -> bool:
     """``tree[key]``, ``default`` where absent or null.
 
