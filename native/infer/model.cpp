@@ -138,7 +138,7 @@ void Model::mix(const std::vector<float> &weight, const float *norm, float *y) {
     });
 }
 
-void Model::run(const int64_t *tokens, const std::vector<Span> &spans, float *logits) {
+void Model::run(const int64_t *tokens, const std::vector<Span> &spans, const Given &given, float *logits) {
     m_ = 0;
     for (const Span &span : spans) m_ += span.tokens;
     spans_ = &spans;
@@ -147,6 +147,8 @@ void Model::run(const int64_t *tokens, const std::vector<Span> &spans, float *lo
     need(x_, m_ * d);
     need(a_, m_ * d);
     for (long m = 0; m < m_; ++m) decode(embedding_, tokens[m], tokens[m] + 1, prefix_.data() + m * d);
+    for (long i = 0; i < given.count; ++i)
+        std::memcpy(prefix_.data() + given.rows[i] * d, given.values + i * d, d * sizeof(float));
     num_blocks_ = 0;
     for (size_t i = 0; i < layers_.size(); ++i) {
         Layer &layer = layers_[i];

@@ -87,6 +87,13 @@ struct Layer {
     Network mlp;
 };
 
+// Rows that stand in for the embeddings of some tokens of a pass, such as an image's.
+struct Given {
+    const int64_t *rows = nullptr;  // of the pass
+    const float *values = nullptr;  // [count, D]
+    long count = 0;
+};
+
 // Consecutive rows of one sequence.
 struct Span {
     long first_row, tokens, position, slot;
@@ -107,7 +114,7 @@ class Model {
     void finish();
 
     // One pass; logits [R, V].
-    void run(const int64_t *tokens, const std::vector<Span> &spans, float *logits);
+    void run(const int64_t *tokens, const std::vector<Span> &spans, const Given &given, float *logits);
 
     const Sizes &sizes() const { return s_; }
     int threads() const { return pool_.threads(); }

@@ -124,8 +124,10 @@ class Bound {
         ready_ = true;
     }
 
-    // spans [n, 5]: tokens, position, slot, blocks, whether logits are wanted; tables: all block tables, joined.
-    void run(Const<int64_t> tokens, Const<int64_t> spans, Const<int32_t> tables, F32 logits) {
+    // spans [n, 5]: tokens, position, slot, blocks, whether logits are wanted; tables: all block tables, joined;
+    // given_rows [g] of the pass take their embeddings from given [g, D].
+    void run(Const<int64_t> tokens, Const<int64_t> spans, Const<int32_t> tables, Const<int64_t> given_rows,
+             Const<float> given, F32 logits) {
         if (!ready_) throw std::invalid_argument("the model is not finished");
         const Sizes &s = model.sizes();
         if (spans.ndim() != 2 || spans.shape(1) != 5) throw std::invalid_argument("spans are [n, 5]");
@@ -153,8 +155,13 @@ class Bound {
         for (size_t i = 0; i < tokens.size(); ++i)
             if (tokens.data()[i] < 0 || tokens.data()[i] >= s.vocab)
                 throw std::invalid_argument("token " + std::to_string(tokens.data()[i]) + " does not exist");
+        if ((long)given.size() != (long)given_rows.size() * s.hidden)
+            throw std::invalid_argument("given embeddings have another size than their rows");
+        for (size_t i = 0; i < given_rows.size(); ++i)
+            if (given_rows.data()[i] < 0 || given_rows.data()[i] >= row)
+                throw std::invalid_argument("given row " + std::to_string(given_rows.data()[i]) + " does not exist");
         nb::gil_scoped_release free;
-        model.run(tokens.data(), list, logits.data());
+        model.run(tokens.data(), list, {given_rows.data(), given.data(), (long)given_rows.size()}, logits.data());
     }
     void clear_slot(long slot) {
         check(slot, model.sizes().slots, "slot");
@@ -214,7 +221,8 @@ void bind_model(nb::module_ &m) {
         .def("vector", &Bound::vector, nb::arg("name"), nb::arg("values").noconvert())
         .def("finish", &Bound::finish)
         .def("run", &Bound::run, nb::arg("tokens").noconvert(), nb::arg("spans").noconvert(),
-             nb::arg("tables").noconvert(), nb::arg("logits").noconvert())
+             nb::arg("tables").noconvert(), nb::arg("given_rows").noconvert(), nb::arg("given").noconvert(),
+             nb::arg("logits").noconvert())
         .def("clear_slot", &Bound::clear_slot, nb::arg("slot"))
         .def("save_slot", &Bound::save_slot, nb::arg("slot"), nb::arg("out").noconvert())
         .def("restore_slot", &Bound::restore_slot, nb::arg("slot"), nb::arg("saved").noconvert())

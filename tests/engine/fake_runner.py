@@ -4,6 +4,8 @@ Every token leaves in its block the token itself and the hash of the whole seque
 that hash and the position.  Logits mix the slot with all that the blocks hold.
 """
 
+from hashlib import blake2b
+
 import numpy as np
 
 from gossamer.engine.runner import Segment
@@ -23,10 +25,23 @@ def chain(state: int, token: int) -> int:
     return state ^ (state >> 29)
 
 
+def seen(segment: Segment) -> list[int]:
+    """What the model sees at each place: the token, or a number that names the row it has instead."""
+    tokens, given = list(segment.token_ids), set()
+    for place, rows in segment.embeddings:
+        for index, row in enumerate(rows, place):
+            if not 0 <= index < len(tokens) or index in given or row.shape != (FakeRunner.hidden_size,):
+                raise Misuse(f"a row {row.shape} at place {index} of {len(tokens)}")
+            given.add(index)
+            tokens[index] = int.from_bytes(blake2b(row.tobytes(), digest_size=7).digest(), "little") + 1000
+    return tokens
+
+
 class FakeRunner:
     """See the module and `gossamer.engine.runner.Runner`."""
 
     vocab_size = 13
+    hidden_size = 2
     block_bytes_per_token = 16
 
     def __init__(self, *, num_blocks=16, num_slots=4, block_size=4, max_context=64):
@@ -85,7 +100,7 @@ class FakeRunner:
                 )
         if held != state:
             raise Misuse(f"slot {segment.slot} and its blocks hold different sequences")
-        for index, token in enumerate(segment.token_ids, segment.start):
+        for index, token in enumerate(seen(segment), segment.start):
             state = chain(state, token)
             self.blocks[segment.blocks[index // size]][index % size] = (token, state)
         self.slots[segment.slot] = (end, state)

@@ -5,11 +5,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gossamer.engine.api import EngineError, SamplingParams
+from gossamer.engine.api import Embeddings, EngineError, SamplingParams
 from gossamer.engine.core import EngineCore
 from gossamer.engine.request import RequestOptions
 from gossamer.engine.sequential import generate
@@ -27,6 +28,22 @@ prompts = st.builds(
     st.integers(0, 20),
     st.lists(st.integers(0, FakeRunner.vocab_size - 1), min_size=1, max_size=4),
 )
+# Where pictures lie in a prompt, and which of few they are: tokens before it, length and content of each.
+pictures = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 7), st.integers(0, 2)), max_size=2)
+
+
+def embedded(prompt, pictures):
+    """The pictures that the prompt has room for."""
+    found, place = [], 0
+    for gap, length, content in pictures:
+        start, place = place + gap, place + gap + length
+        if place > len(prompt):
+            break
+        rows = np.arange(2 * length, dtype=np.float32).reshape(length, 2) + 100 * content
+        found.append(Embeddings(start=start, rows=rows, digest=b"%16d" % (10 * content + length)))
+    return found
+
+
 sampling = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 14),
@@ -87,16 +104,18 @@ class Traffic(RuleBasedStateMachine):
         )
         self.restart()
 
-    @rule(prompt=prompts, params=sampling, options=standing)
-    def submit(self, prompt, params, options):
+    @rule(prompt=prompts, pictures=pictures, params=sampling, options=standing)
+    def submit(self, prompt, pictures, params, options):
+        given = embedded(prompt, pictures)
+        number = len(self.asked)
         try:
-            request = self.core.submit(prompt, params, options, request_id=len(self.asked))
+            request = self.core.submit(prompt, params, options, embeddings=given, request_id=number)
         except EngineError:
             # Only what one alone would be refused too.
             with pytest.raises(EngineError):
-                self.reference(prompt, params)
+                self.reference(prompt, params, given)
             return
-        self.asked[request] = (prompt, params)
+        self.asked[request] = (prompt, params, given)
         self.found[request] = []
 
     @rule(steps=st.integers(1, 4))
@@ -192,8 +211,9 @@ class Traffic(RuleBasedStateMachine):
     def live(self):
         return [i for i, events in self.found.items() if not (events and events[-1].is_last)]
 
-    def reference(self, prompt, params):
-        return generate(FakeRunner(**self.sizes, max_context=48), prompt, params, default_seed=SEED)
+    def reference(self, prompt, params, given):
+        runner = FakeRunner(**self.sizes, max_context=48)
+        return generate(runner, prompt, params, embeddings=given, default_seed=SEED)
 
     def take(self, events, allowed=()):
         for event in events:

@@ -1,5 +1,8 @@
 """Buckets and sums."""
 
+import sys
+import threading
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,3 +33,25 @@ def test_counts_are_those_of_numpy(values):
         histogram.add(value)
     upto = [int(np.sum(np.asarray(values) <= bound)) for bound in LATENCY_BUCKETS_S]
     assert list(np.cumsum(histogram.record().counts)) == [*upto, len(values)]
+
+
+def test_a_record_holds_the_sum_of_its_buckets_while_another_thread_adds():
+    histogram = Histogram((1.0,))
+    done = threading.Event()
+
+    def add():
+        while not done.is_set():
+            histogram.add(0.5)
+
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    worker = threading.Thread(target=add)
+    worker.start()
+    try:
+        for _ in range(3000):
+            record = histogram.record()
+            assert record.total == 0.5 * record.count
+    finally:
+        done.set()
+        worker.join()
+        sys.setswitchinterval(old)

@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 
+from gossamer.checkpoint.bf16 import bf16_to_f32
 from gossamer.config import presets
 from gossamer.engine import native_runner
 from gossamer.engine.api import EngineError
@@ -46,6 +47,74 @@ def test_segments_of_several_sequences_get_the_rows_they_want():
         ]
     )
     np.testing.assert_array_equal(second[0], alone[0])
+
+
+def test_loads_are_those_of_whole_steps_and_stay_as_they_were_given():
+    config = presets.load("debug")
+    runner = runner_of(config)
+    before = runner.expert_loads()
+    runner.run([Segment(token_ids=[1, 2, 3], start=0, slot=0, blocks=[0], want_logits=True)])
+    after = runner.expert_loads()
+    moe = sum(config.is_moe_layer(layer) for layer in range(config.num_layers))
+    assert before.sum() == 0
+    assert after.sum() == 3 * moe * config.moe.experts_per_token
+    runner.run([Segment(token_ids=[4], start=3, slot=0, blocks=[0], want_logits=True)])
+    assert after.sum() == 3 * moe * config.moe.experts_per_token
+    # Between steps a reader in another thread gets the very array: nothing is counted in it any more.
+    assert runner.expert_loads() is runner.expert_loads()
+
+
+@pytest.mark.parametrize("numpy_only", [False, True])
+def test_embeddings_stand_in_for_tokens_wherever_the_passes_are_cut(numpy_only, monkeypatch):
+    """Rows of the table itself give the tokens' own logits, others do not, and neighbours are left alone."""
+    if numpy_only:
+        monkeypatch.setattr(backend, "available", lambda: [])
+    config = presets.load("debug")
+    runner = runner_of(config)
+    ids = np.random.default_rng(1).integers(0, config.vocab_size, 30).tolist()
+    weights = {w.name: w for w in random_weights(config, 1)}
+    rows = bf16_to_f32(weights["model.embed_tokens"].data)[ids]
+
+    def logits(given, cuts, shown):
+        for slot in (0, 1):
+            runner.clear_slot(slot)
+        for start, end in zip((0, *cuts), (*cuts, 30), strict=True):
+            inside = [
+                (max(at - start, 0), some[max(start - at, 0) : end - at])
+                for at, some in given
+                if at < end and at + len(some) > start
+            ]
+            other = Segment(token_ids=ids[start:end], start=start, slot=0, blocks=[3], want_logits=end == 30)
+            mine = Segment(
+                token_ids=shown[start:end],
+                start=start,
+                slot=1,
+                blocks=[1],
+                want_logits=end == 30,
+                embeddings=inside,
+            )
+            found = runner.run([other, mine])
+        return found
+
+    nothing = [0 if 4 <= i < 11 or 20 <= i < 22 else token for i, token in enumerate(ids)]
+    given = [(4, rows[4:11]), (20, rows[20:22])]
+    plain = logits([], (), ids)
+    for cuts in ((), (4,), (7, 21)):
+        np.testing.assert_array_equal(logits(given, cuts, nothing), plain)
+    changed = logits([(4, rows[4:11] + np.float32(0.1)), given[1]], (7,), nothing)
+    np.testing.assert_array_equal(changed[0], plain[0])
+    assert not np.allclose(changed[1], plain[1], atol=1e-4)
+
+
+def test_embeddings_outside_the_pass_or_of_another_width_are_engine_errors():
+    runner = runner_of(presets.load("debug"))
+    for place, width, names in ((1, 0, "row 1 does not exist"), (0, 1, r"must be \[1, ")):
+        rows = np.zeros((1, runner.hidden_size + width), np.float32)
+        segment = Segment(
+            token_ids=[1], start=0, slot=0, blocks=[0], want_logits=True, embeddings=[(place, rows)]
+        )
+        with pytest.raises(EngineError, match=names):
+            runner.run([segment])
 
 
 def test_a_segment_that_does_not_fit_is_an_engine_error():

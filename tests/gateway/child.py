@@ -73,6 +73,12 @@ def child(*command: str) -> Iterator[Child]:
         process.end()
 
 
+def is_closed(port: int) -> bool:
+    """Whether nobody answers there."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) != 0
+
+
 def is_free(port: int) -> bool:
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,22 +1,20 @@
 """A real server on an ephemeral port, in a thread of the test process."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.applications import Starlette
+
+from gossamer.gateway import process
 
 
 @contextmanager
 def live(app: Starlette) -> Iterator[str]:
-    """Serve ``app`` and yield its base URL."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    """Serve ``app`` as `gossamer serve` does and yield its base URL."""
+    with process.bind("127.0.0.1", 0) as sock:
+        server = process.Server(app, on_ready=lambda: None, drain_s=0.5)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-        sock.listen()
         thread.start()
         try:
             yield f"http://127.0.0.1:{sock.getsockname()[1]}"

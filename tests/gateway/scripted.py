@@ -13,6 +13,7 @@ class ScriptedUpstream:
     """Yields the given events; an exception among them is raised, `HANG` waits for ever."""
 
     HANG = object()
+    max_context = 4096
 
     def __init__(self, script: Sequence[Any]):
         self._script = script

@@ -10,11 +10,24 @@ import pytest
 from gateway.scripted import ScriptedUpstream
 from gossamer.gateway.answer import Answer
 from gossamer.protocol import sse
+from gossamer.protocol.anthropic import MessagesWire
 from gossamer.protocol.errors import ApiError, RequestError
-from gossamer.protocol.events import ContentDelta, Finish, ReasoningDelta, Usage
+from gossamer.protocol.events import (
+    ContentDelta,
+    Finish,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+    Usage,
+)
+from gossamer.protocol.openai import ChatWire
 from gossamer.protocol.request import parse
+from gossamer.protocol.responses import ResponsesWire
+from gossamer.protocol.wire import Envelope
 
 HANG = ScriptedUpstream.HANG
+ENVELOPE = Envelope(id="chatcmpl-r1", model="m", created=0)
 USAGE = Usage(prompt_tokens=1, completion_tokens=2)
 CANARY = "canary-7391"
 WHOLE = [ReasoningDelta(CANARY), ContentDelta(CANARY), USAGE, Finish("stop")]
@@ -60,9 +73,10 @@ class Client:
         return [e.data if e.data == sse.DONE else json.loads(e.data) for e in decoder.feed(self.body)]
 
 
-def start(client, upstream, *, stream=True, closing=None, **options):
+def start(client, upstream, *, stream=True, closing=None, wire=None, **options):
     request = parse({"model": "m", "messages": [{"role": "user", "content": CANARY}], "stream": stream})
-    answer = Answer(request, upstream, request_id="r1", closing=closing or asyncio.Event(), **options)
+    wire = wire or ChatWire(ENVELOPE)
+    answer = Answer(request, upstream, wire, request_id="r1", closing=closing or asyncio.Event(), **options)
     return asyncio.create_task(answer({}, client.receive, client.send))
 
 
@@ -184,7 +198,7 @@ def test_a_client_that_stops_reading_does_not_hold_the_upstream(stall_after, cap
         assert upstream.closed.is_set()
         assert upstream.num_sent < 5
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         run(scenario)
     assert "outcome=client_stalled" in caplog.text
 
@@ -250,7 +264,92 @@ def test_the_log_holds_counts_and_no_text(caplog):
     with caplog.at_level(logging.DEBUG):
         run(scenario)
     assert (
-        "chat id=r1 model=m stream=True outcome=ok finish=stop prompt_tokens=1 completion_tokens=2"
+        "answer id=r1 model=m stream=True outcome=ok finish=stop prompt_tokens=1 completion_tokens=2"
         in caplog.text
     )
     assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wire", "ping"),
+    [
+        (ChatWire(ENVELOPE), b": keep-alive"),
+        (MessagesWire(ENVELOPE, request_id="r1"), b"event: ping"),
+        (ResponsesWire(ENVELOPE), b"event: response.in_progress"),
+    ],
+)
+def test_a_silent_stream_is_kept_warm(wire, ping):
+    """B46: with what restarts the clocks of each format's clients, before the first event and between two."""
+
+    class Slow:
+        async def send(self, request, context):
+            await asyncio.sleep(0.05)
+            yield ContentDelta("a")
+            await asyncio.sleep(0.05)
+            yield USAGE
+            yield Finish("stop")
+
+    async def scenario():
+        client = Client()
+        await start(client, Slow(), wire=wire, ping_s=0.01)
+        before, _, after = client.body.partition(b'"a"')
+        assert before.count(ping) >= 2
+        assert after.count(ping) >= 2
+        assert client.complete
+
+    run(scenario)
+
+
+def test_a_call_that_is_held_back_is_no_silence():
+    """The input of an Anthropic call is sent whole; meanwhile the stream is kept warm."""
+    pieces = [ToolCallArguments(index=0, text="1")] * 20
+
+    class Slow:
+        async def send(self, request, context):
+            yield ToolCallBegin(index=0, id="f:0", name="f")
+            for piece in pieces:
+                await asyncio.sleep(0.004)
+                yield piece
+            yield ToolCallEnd(index=0)
+            yield USAGE
+            yield Finish("tool_calls")
+
+    async def scenario():
+        client = Client()
+        await start(client, Slow(), wire=MessagesWire(ENVELOPE, request_id="r1"), ping_s=0.02)
+        assert client.body.count(b"event: ping") >= 2
+        assert client.body.count(b"event: message_stop") == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_silent_whole_answer_is_left_alone(stream):
+    async def scenario():
+        client = Client()
+        upstream = ScriptedUpstream([RequestError("no")])
+        await start(client, upstream, stream=stream, ping_s=0.001)
+        assert client.status == 400
+
+    run(scenario)
+
+
+def test_warnings_are_told_in_a_header():
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "x"},
+    ]
+
+    async def scenario():
+        client = Client()
+        request = parse({"model": "m", "messages": messages}, passback="warn")
+        answer = Answer(
+            request, ScriptedUpstream(WHOLE), ChatWire(ENVELOPE), request_id="r", closing=asyncio.Event()
+        )
+        await answer({"type": "http", "path": "/"}, client.receive, client.send)
+        told = b"reasoning_content is missing in assistant tool call message at index 1"
+        assert (b"x-gossamer-warning", told) in client.sent[0]["headers"]
+
+    run(scenario)

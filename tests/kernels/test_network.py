@@ -137,6 +137,11 @@ def test_mxfp8_activations_equal_the_definition_s(folders, family, instructions)
     assert_close(torch.from_numpy(got), want[-1], ("model", "float32", "mxfp8"), family)
 
 
+def relative_rms(near, exact):
+    print("relative RMS", ratio := float(np.sqrt(np.mean((near - exact) ** 2) / np.mean(exact**2))))
+    return ratio
+
+
 @pytest.mark.parametrize("instructions", backend.available())
 @pytest.mark.parametrize("precision", [Precision(activations="int8"), Precision(trunk="int8")])
 def test_int8_stays_near(folders, precision, instructions):
@@ -150,6 +155,8 @@ def test_int8_stays_near(folders, precision, instructions):
     assert_close(
         torch.from_numpy(near), torch.from_numpy(exact), ("model", "float32", "int8"), str(precision)
     )
+    # The bound on single logits is wide, because one of them may be small; the whole row is held closer.
+    assert relative_rms(near, exact) < (0.04 if precision.trunk == "stored" else 0.1)
 
 
 @pytest.mark.parametrize("instructions", backend.available())
@@ -163,6 +170,8 @@ def test_bf16_inputs_stay_near(folders, family, instructions):
     )
     assert not np.array_equal(exact, near)
     assert_close(torch.from_numpy(near), torch.from_numpy(exact), ("model", "float32", "bf16 inputs"), family)
+    # In the sparse family a rounded score may choose another row.
+    assert relative_rms(near, exact) < (0.1 if family == "k3.1" else 0.02)
 
 
 def test_rounded_inputs_of_experts_that_are_not_packed_are_refused(folders):

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,17 @@ def refused(**extra) -> RequestError:
 
 def test_the_document_shows_the_table():
     page = DOC.read_text()
-    assert fields.markdown() in page
+    assert fields.markdown(fields.CHAT) in page
     for sent, runs_as in fields.EFFORTS.items():
         assert f"| `{sent}` | `{runs_as}` |" in page
 
 
 def test_names_are_unique():
-    names = [field.name for field in fields.TABLE]
+    names = [field.name for field in fields.CHAT]
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields.TABLE if f.treatment == "refused"])
+@pytest.mark.parametrize("name", [f.name for f in fields.CHAT if f.treatment == "refused"])
 def test_refused_fields_are_named_with_what_to_do(name):
     error = refused(**{name: {"any": "value"}})
     assert (error.status, error.param, error.code) == (400, name, "unsupported_parameter")
@@ -69,12 +70,12 @@ def test_unknown_fields_are_refused_by_name():
 
 
 def test_null_is_absent_for_every_field():
-    nulls = {field.name: None for field in fields.TABLE if field.name not in BASE}
+    nulls = {field.name: None for field in fields.CHAT if field.name not in BASE}
     assert parse({**BASE, **nulls, "no_such_field": None}) == parse(BASE)
 
 
 def test_kept_fields_travel_along():
-    kept = {f.name: {"x": 1} for f in fields.TABLE if f.treatment == "kept"}
+    kept = {f.name: {"x": 1} for f in fields.CHAT if f.treatment == "kept"}
     assert kept
     assert parse({**BASE, **kept}).extra == kept
 
@@ -98,3 +99,12 @@ def test_unknown_efforts(sent):
     error = refused(reasoning_effort=sent)
     assert error.param == "reasoning_effort"
     assert "use one of" in error.message
+
+
+def test_the_document_names_every_code_of_an_error():
+    source = Path(fields.__file__).resolve().parents[1]
+    files = [p for folder in ("protocol", "gateway", "server") for p in (source / folder).glob("*.py")]
+    codes = {code for p in files for code in re.findall(r'code="([a-z_]+)"', p.read_text())}
+    assert len(codes) > 20
+    page = DOC.read_text()
+    assert sorted(code for code in codes if f"`{code}`" not in page) == []

@@ -302,3 +302,37 @@ def test_whole_characters_and_escaped_backslashes_are_not_halves(text):
     with pytest.raises(RequestError) as caught:
         decode_json(f'"{text}'.encode())
     assert "half a character" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("temperature", 0), ("top_p", 1), ("n", 2), ("presence_penalty", 1), ("frequency_penalty", -1)],
+)
+def test_strict_kimi_refuses_in_the_published_words(name, value):
+    error = refused({**BASE, name: value}, strict_kimi=True)
+    assert error.param == name
+    if name == "temperature":
+        assert error.message == "invalid temperature: only 1 is allowed for this model"
+    fixed = {"temperature": 1, "top_p": 0.95, "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0}
+    assert parse({**BASE, **fixed}, strict_kimi=True).temperature == 1
+
+
+def test_missing_reasoning_is_warned_of_by_index():
+    bare = calling(call())
+    del bare["reasoning_content"]
+    messages = [USER, bare, result(), USER, bare, result()]
+    warned = parse({**BASE, "messages": messages}, passback="warn").warnings
+    assert warned == ("reasoning_content is missing in assistant tool call message at index 1, 4",)
+
+
+def test_ids_may_begin_anew_in_every_turn():
+    """B32: the same id, twice, with other arguments: each result belongs to the call before it."""
+    first, second = calling(call("f:0", arguments='{"x": 1}')), calling(call("f:0", arguments='{"x": 2}'))
+    messages = parse({**BASE, "messages": [USER, first, result("f:0"), second, result("f:0")]}).messages
+    assert [m.tool_calls[0].arguments for m in messages if m.tool_calls] == ['{"x": 1}', '{"x": 2}']
+
+
+def test_a_turn_of_thought_alone_is_kept():
+    """B53: an interrupted turn is a message with its reasoning; B17: the field survives."""
+    thought = {"role": "assistant", "reasoning_content": "hm"}
+    assert parse({**BASE, "messages": [USER, thought, USER]}).messages[1].to_dict() == thought

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.engine.api import SamplingParams, TokenEvent
+from gossamer.engine.api import NO_OPTIONS, Embeddings, RequestOptions, SamplingParams, TokenEvent
 from gossamer.text.tokenizer import Tokenizer
 
 
@@ -21,11 +21,21 @@ class ScriptedEngine:
         self._error = error
         self.prompt: list[int] = []
         self.params: SamplingParams | None = None
+        self.options = NO_OPTIONS
+        self.embeddings: list[Embeddings] = []
         self.num_spoken = 0
         self.closed = False
 
-    async def submit(self, token_ids: Sequence[int], params: SamplingParams) -> Any:
-        self.prompt, self.params = list(token_ids), params
+    async def submit(
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        embeddings: Sequence[Embeddings] = (),
+    ) -> Any:
+        self.prompt, self.params, self.options = list(token_ids), params, options
+        self.embeddings = list(embeddings)
         limit = min(len(self._script), params.max_tokens or len(self._script))
         try:
             for index, token in enumerate(self._script[:limit]):

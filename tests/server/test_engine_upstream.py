@@ -1,10 +1,13 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gossamer.engine.api import ContextLengthError, EngineError, SubmitError, TokenEvent
-from gossamer.gateway.upstream import Context
+from gossamer.engine.batched import QueueFullError
+from gossamer.gateway.upstream import Context, Meter
 from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.events import Finish, PromptUsage
 from gossamer.protocol.openai import Envelope, ResponseWriter
 from gossamer.protocol.request import parse
 from gossamer.server.engine_upstream import EngineUpstream
@@ -178,7 +181,7 @@ def test_the_prompt_is_the_rendered_conversation():
 )
 def test_what_the_engine_refuses_at_the_call(error, status, code):
     class Refusing(ScriptedEngine):
-        def submit(self, token_ids, params):
+        def submit(self, token_ids, params, options, *, embeddings=()):
             raise error
 
     upstream = EngineUpstream(engine=Refusing([]), tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
@@ -199,7 +202,7 @@ def test_an_engine_that_breaks_midway():
 )
 def test_an_engine_that_cuts_an_answer_off(reason, status, code):
     class Closing(ScriptedEngine):
-        async def submit(self, token_ids, params):
+        async def submit(self, token_ids, params, options, *, embeddings=()):
             yield TokenEvent(token_id=104, index=0)
             yield TokenEvent(token_id=None, index=1, finish_reason=reason)
 
@@ -217,7 +220,7 @@ def test_images_are_refused_by_place():
     parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": "data:image/png;base64,AA"}]
     with pytest.raises(RequestError, match="reads text only") as caught:
         answer("x", body(messages=[USER, {"role": "user", "content": parts}]))
-    assert caught.value.param == "messages[1].content"
+    assert caught.value.param == "messages[1].content[1].image_url"
 
 
 def test_leaving_early_closes_the_engine():
@@ -232,3 +235,59 @@ def test_leaving_early_closes_the_engine():
     asyncio.run(leave())
     assert engine.closed
     assert engine.num_spoken == 1
+
+
+def test_an_engine_whose_queue_is_full_is_worth_another_try():
+    class Full(ScriptedEngine):
+        def submit(self, token_ids, params, options, *, embeddings=()):
+            raise QueueFullError(max_queue=3)
+
+    upstream = EngineUpstream(engine=Full([]), tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
+    with pytest.raises(ApiError, match="overloaded") as caught:
+        upstream.send(parse(body()), Context(request_id="r"))
+    assert (caught.value.status, caught.value.code, caught.value.retry_after_s) == (
+        503,
+        "engine_overloaded",
+        1,
+    )
+
+
+def test_tokens_are_counted_as_they_come_and_tenants_kept_apart():
+    async def scenario():
+        engine = ScriptedEngine([104] * 9)
+        upstream = EngineUpstream(engine=engine, tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
+        meter = Meter()
+        events = upstream.send(parse(body()), Context(request_id="r", meter=meter, tenant="ann"))
+        await anext(events)
+        assert meter.prompt_tokens == len(engine.prompt)
+        assert 1 <= meter.completion_tokens < 9
+        await events.aclose()
+        assert (engine.options.fairness_key, engine.options.cache_salt) == ("ann", "ann")
+
+    asyncio.run(scenario())
+
+
+def test_a_smaller_context_is_refused_before_any_work_and_bounds_the_answer():
+    engine = ScriptedEngine(speech(TOKENIZER, THINK + "Hello" + END))
+    whole = EngineUpstream(engine=engine, tokenizer=TOKENIZER, vocab_size=TOKENIZER.vocab_size)
+    num_prompt = len(asyncio.run(whole.tokenize(parse(body()))))
+    small = replace(whole, context_limit=num_prompt + 3)
+    assert small.max_context == num_prompt + 3
+    text = f"Invalid request: Your request exceeded model token limit: {num_prompt + 3} "
+    with pytest.raises(RequestError, match=rf"^{text}\(requested: {num_prompt + 4} ") as caught:
+        small.send(parse(body(max_tokens=4)), Context(request_id="t"))
+    assert caught.value.code == "context_length_exceeded"
+    assert engine.params is None
+
+    async def collect():
+        return [event async for event in small.send(parse(body()), Context(request_id="t"))]
+
+    events = asyncio.run(collect())
+    assert engine.params.max_tokens == 3
+    assert events[0] == PromptUsage(prompt_tokens=num_prompt)
+    assert events[-1] == Finish("length")
+
+
+def test_the_stop_string_that_was_met_is_named():
+    events, _, _ = answer(THINK + "Hello END there" + END, body(stop=["never", "END"]))
+    assert events[-1] == Finish("stop", "END")

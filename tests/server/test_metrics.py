@@ -9,6 +9,7 @@ import pytest
 from gateway.live import live
 from gossamer.gateway.app import Page, create_app
 from gossamer.gateway.echo import EchoUpstream
+from gossamer.gateway.service import FrontCounts
 from gossamer.server.metrics import PATH, ServingMetrics
 from server.exposition_reader import read
 
@@ -107,6 +108,8 @@ def test_every_number_is_under_its_name():
         ("stop", 2),
         ("deadline", 1),
     ]
+    memory = found.pop("process_resident_memory_bytes")
+    assert 1 << 20 < values(memory)[0] < 1 << 40
     assert set(found) == {*single, *histograms, "gossamer:request_success_total"}
     assert all(labels["model_name"] == "m" for f in found.values() for _, labels, _ in f["samples"])
     assert all(family["help"] for family in found.values())
@@ -132,6 +135,27 @@ def test_each_scrape_asks_anew():
     found = scrape(serving)
     assert values(found["gossamer:num_requests_running"]) == [5]
     assert values(found["gossamer:num_preemptions_total"]) == [4]
+
+
+def test_what_the_front_counted():
+    counts = FrontCounts(client_retries=3, in_flight=2)
+    counts.responses["/v1/models", "GET", 200] += 5
+    counts.errors["invalid_api_key"] += 1
+    found = scrape(ServingMetrics(model_name="m", engine=FakeEngine(), front=lambda: counts))
+    ((_, labels, value),) = found["gossamer:http_requests_total"]["samples"]
+    assert labels == {"model_name": "m", "handler": "/v1/models", "method": "GET", "status": "200"}
+    assert value == 5
+    assert found["gossamer:errors_total"]["samples"][0][1:] == (
+        {"model_name": "m", "code": "invalid_api_key"},
+        1,
+    )
+    assert values(found["gossamer:client_retries_total"]) == [3]
+    assert values(found["gossamer:http_requests_in_flight"]) == [2]
+
+
+def test_an_unknown_memory_is_left_out():
+    serving = ServingMetrics(model_name="m", engine=FakeEngine(), resident_bytes=lambda: None)
+    assert "process_resident_memory_bytes" not in scrape(serving)
 
 
 def test_an_engine_without_blocks_uses_none():

@@ -32,6 +32,8 @@ def eval_nano(
     exact_decoding: bool = False,
     context: str | None = None,
     filler: Path | None = None,
+    pictures: int | None = None,
+    tower: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Examine a small model: does it choose the right tool and copy every argument?
@@ -47,6 +49,8 @@ def eval_nano(
 
     `gossamer eval-nano --context 1k,8k,64k`
 
+    `gossamer eval-nano --pictures 200`
+
     Args:
         model: nano (bundled), debug (random weights, to try the plumbing), or a model folder.
         seed: Of the questions.
@@ -61,9 +65,13 @@ def eval_nano(
         context: Instead of the exam, plant facts in texts of these many tokens and ask for them at the end;
             k is 1,024. Long ones take long: reading grows with the square of the length.
         filler: A text file to plant the facts in; default: neutral sentences.
-        as_json: Print one JSON object (schema gossamer.nano_exam/1, or gossamer.nano_context/1 with
-            --context) instead of tables.
+        pictures: Instead of the exam, show these many pictures and ask one question about each.
+        tower: Folder that holds vision/, where that is not the model's own.
+        as_json: Print one JSON object (schema gossamer.nano_exam/1, gossamer.nano_context/1 with --context,
+            gossamer.nano_pictures/1 with --pictures) instead of tables.
     """
+    if pictures is not None:
+        return _pictures(model, tower, pictures, seed, threads, as_json)
     if context is not None:
         return _context(model, context, seed, filler, threads, as_json)
     from gossamer.exam.words import WordSource
@@ -122,6 +130,36 @@ def _context(model: str, lengths: str, seed: int, filler: Path | None, threads: 
         sys.stdout.write(encode(report).decode())
     else:
         _show_context(report)
+    return 0
+
+
+def _pictures(model: str, tower: Path | None, count: int, seed: int, threads: int, as_json: bool) -> int:
+    """Pictures with a question each."""
+    from gossamer.exam import picture_exam
+    from gossamer.exam.errors import ExamError
+    from gossamer.kernels.vision_folder import open_tower
+    from gossamer.server.load import BUNDLED
+
+    network, tokenizer = _load(model, threads)
+    home = tower or (BUNDLED / "nano" if model == "nano" else Path(model))
+    found = open_tower(home, network.config)
+    if found is None:
+        raise ExamError(f"{home} holds no vision tower; train one with `gossamer train vision`")
+    viewer = picture_exam.Viewer(model=network, tokenizer=tokenizer, tower=found[0], rules=found[1])
+    with _Progress("pictures") as progress:
+        report = picture_exam.examine(viewer, model_name=model, seed=seed, count=count, progress=progress)
+    if as_json:
+        from gossamer.records.envelope import encode
+
+        sys.stdout.write(encode(report).decode())
+        return 0
+    console = _console()
+    console.print(
+        f"{report.model}: {count} pictures, seed {seed}, greedy, nothing constrained; measured, with Wilson "
+        "95 % intervals"
+    )
+    _table(console, "right answers, by kind of picture", [report.total, *report.kinds], "pictures")
+    _table(console, "right answers, by what was asked", report.slots, "pictures")
     return 0
 
 

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("gossamer.cli.generate:generate", "Continue a prompt with a local model."),
     "chat": ("gossamer.cli.chat:chat", "Talk to a local model in the terminal."),
     "serve": ("gossamer.cli.serve:serve", "Serve a local model over the OpenAI wire format."),
+    "keys": ("gossamer.cli.keys:app", "Make, list and revoke the API keys of a server."),
     "eval-nano": ("gossamer.cli.eval_nano:eval_nano", "Examine a small model: tools, arguments, reasoning."),
     "train": ("gossamer.cli.train:app", "Train the small models that ship with gossamer."),
 }

@@ -3,10 +3,67 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from gossamer.server.run import FrontOptions
 
 MOST_GIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontFlags:
+    """What the server asks of its clients, as flags.
+
+    Attributes:
+        log_level: What is logged to stderr; never any text of a conversation.
+        log_format: Lines for people, or a JSON object each.
+        passback: What to do with an assistant message that has tool calls and no reasoning: reject it as the
+            published model's API does, warn (a header and the log say so), or allow it.
+        strict_kimi: Refuse sampling parameters that the published model fixes, such as a temperature not 1.
+        max_context: Most tokens of prompt and answer together; default: what the model and its memory hold.
+        api_keys: The file of keys; only who brings one is served. It may change while the server runs.
+        allow_public_without_keys: Serve everybody who can reach an address that other machines reach.
+        allow_origin: A web page's origin, such as https://chat.example, whose scripts may read the answers.
+        max_body_mib: The largest request in MiB.
+        drain: Seconds that answers in flight are given to end when the server is asked to stop; a second
+            Ctrl-C ends them at once.
+    """
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    passback: Literal["reject", "warn", "allow"] = "reject"
+    strict_kimi: bool = False
+    max_context: int | None = None
+    api_keys: Path | None = None
+    allow_public_without_keys: bool = False
+    allow_origin: list[str] | None = None
+    max_body_mib: int = 64
+    drain: float = 30.0
+
+    def options(self) -> FrontOptions:
+        """The same as the server takes them."""
+        from gossamer.server.run import FrontOptions
+
+        return FrontOptions(
+            api_keys=self.api_keys,
+            allow_public=self.allow_public_without_keys,
+            allow_origins=tuple(self.allow_origin or ()),
+            max_body_bytes=self.max_body_mib << 20,
+            drain_s=self.drain,
+            passback=self.passback,
+            strict_kimi=self.strict_kimi,
+            max_context=self.max_context,
+            log_level=self.log_level,
+            log_format=self.log_format,
+        )
+
+
+DEFAULT_FRONT = FrontFlags()
 
 
 def serve(
@@ -18,6 +75,7 @@ def serve(
     seed: int | None = None,
     threads: int | None = None,
     max_sequences: int = 16,
+    max_queue: int = 256,
     cache_gib: float | None = None,
     activations: Literal["exact", "bf16", "mxfp8", "int8"] = "exact",
     trunk: Literal["stored", "int8"] = "stored",
@@ -26,8 +84,7 @@ def serve(
     spill: Path | None = None,
     spill_gib: float = 8.0,
     kernels: Literal["avx512_bf16", "avx512", "avx2", "portable"] | None = None,
-    log_level: Literal["debug", "info", "warning", "error"] = "info",
-    passback: Literal["require", "allow"] = "require",
+    front: Annotated[FrontFlags, Parameter(name="*")] = DEFAULT_FRONT,
 ) -> int:
     """Serve a local model over the OpenAI wire format until Ctrl-C.
 
@@ -39,14 +96,17 @@ def serve(
 
     `gossamer serve ./my-model --served-model-name kimi-k3.1-pro` -- a folder, under another id
 
+    `gossamer serve --host 0.0.0.0 --api-keys keys.json` -- for other machines; `gossamer keys add` makes keys
+
     Args:
         model: nano (bundled), debug (random weights), or a model folder.
-        host: Address to listen on; 0.0.0.0 lets other machines in.
+        host: Address to listen on; 0.0.0.0 lets other machines in, and then keys are wanted.
         port: Port to listen on; 0 picks a free one.
         served_model_name: The id that clients ask for; default: the model's name.
         seed: Default seed of requests that send none.
         threads: CPU threads of the engine; default: one for nano and debug, else every core.
         max_sequences: Most requests at a time; others wait.
+        max_queue: Most requests that wait; more are told to come again.
         cache_gib: Memory for the sequences' state and cache in GiB; default: 1 for nano and debug, else a
             quarter of what is free.
         activations: What the inputs of packed experts are rounded to: nothing (exact), mxfp8, or int8, the
@@ -59,8 +119,7 @@ def serve(
             what was computed from conversations: keep it as private as they are.
         spill_gib: The most that folder takes in GiB.
         kernels: Instruction set of the kernels; default: the best that runs here.
-        log_level: What is logged to stderr; never any text of a conversation.
-        passback: Whether assistant messages with tool calls must bring their reasoning back.
+        front: See `FrontFlags`.
     """
     from gossamer.server.run import serve as run
 
@@ -72,6 +131,7 @@ def serve(
         seed=seed,
         threads=threads,
         max_sequences=max_sequences,
+        max_queue=max_queue,
         cache_bytes=None if cache_gib is None else _bytes(cache_gib, "--cache-gib"),
         activations=activations,
         trunk=trunk,
@@ -80,8 +140,7 @@ def serve(
         spill=spill,
         spill_bytes=_bytes(spill_gib, "--spill-gib"),
         instructions=kernels,
-        log_level=log_level,
-        passback=passback,
+        front=front.options(),
     )
 
 

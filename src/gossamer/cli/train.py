@@ -92,6 +92,46 @@ def _smoke(run: Path, seed: int, threads: int, kernels: Literal["fused", "torch"
 
 
 @app.command
+def vision(
+    folder: Path | None = None,
+    *,
+    run: Path = Path("runs/vision"),
+    minutes: float | None = None,
+    seed: int = 1,
+    threads: int = 2,
+) -> None:
+    """Train a small vision tower beside a frozen text network, and write it into that network's folder.
+
+    Called again it goes on where it stopped; Ctrl-C stops after the step and writes the tower as it stands.
+    `gossamer eval-nano --pictures 200` examines it.
+
+    `gossamer train vision build/nano --minutes 90`
+
+    Args:
+        folder: Exported folder of the text network; vision/ is written into it.  Default: the bundled nano,
+            whose tower is then written into the run's folder.
+        run: Folder of the run: plan, state, log.
+        minutes: Of computing by each thread in a new run; a busy machine takes longer for them.
+        seed: Of weights and pictures.
+        threads: Threads that compute.
+    """
+    import torch
+
+    from gossamer.server.load import BUNDLED
+    from gossamer.train.vision import export as exporting
+    from gossamer.train.vision import run as running
+
+    torch.set_num_threads(1)
+    text = folder or BUNDLED / "nano"
+    trainer = running.open_run(run, text=text, minutes=minutes, seed=seed, threads=threads)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: trainer.stop())
+    is_done = trainer.run()
+    out = exporting.export(trainer, folder or run)
+    print(f"{'trained' if is_done else 'stopped early'}: the tower is in {out}")
+
+
+@app.command
 def draft(
     folder: Path,
     *,

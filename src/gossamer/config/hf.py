@@ -41,6 +41,32 @@ def read(path: str | os.PathLike[str]) -> ModelConfig:
     Raises:
         ConfigError: no such file, not JSON, or not a model of this family.
     """
+    file, tree = _load(path)
+    try:
+        return parse(tree, name=file.resolve().parent.name)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def read_vision(path: str | os.PathLike[str]) -> VisionConfig:
+    """Read the vision_config alone, of a file that need not describe a text network.
+
+    Raises:
+        ConfigError: no such file, not JSON, or no vision_config.
+    """
+    file, tree = _load(path)
+    try:
+        if not isinstance(tree, dict):
+            raise ConfigError(f"the root must be an object, got {brief(tree)}")
+        vision = _read_vision(_Reader(tree))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if vision is None:
+        raise ConfigError(f"{file}: no vision_config")
+    return vision
+
+
+def _load(path: str | os.PathLike[str]) -> tuple[Path, Any]:
     file = Path(path)
     if file.is_dir():
         file = file / FILE_NAME
@@ -53,8 +79,7 @@ def read(path: str | os.PathLike[str]) -> ModelConfig:
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     try:
-        tree = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        return parse(tree, name=file.resolve().parent.name)
+        return file, json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         body = text.rstrip()
         cut = " (the file ends early)" if error.pos >= len(body) or not body.endswith("}") else ""

@@ -132,6 +132,8 @@ class ExpertSource(Protocol):
 DEFAULT_MAX_TOKENS = 131_072
 """As the model's public API has it."""
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 100
+"""Priorities are from -100 to 100."""
 """Most alternatives that are reported per token, as in OpenAI's API."""
 
 
@@ -224,6 +226,36 @@ def _check_number(name: str, value: float, low: float, high: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """How a request stands among others.
+
+    Attributes:
+        priority: The higher goes first and is preempted last.
+        deadline_s: Seconds from submission after which it is ended; None never.
+        fairness_key: Requests of one key share its part of the work, e.g. a tenant's name.
+        cache_salt: Prefixes are shared with requests of the same salt only.
+
+    Raises:
+        SubmitError: naming the value that cannot be used.
+    """
+
+    priority: int = 0
+    deadline_s: float | None = None
+    fairness_key: str = ""
+    cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be scheduled."""
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise SubmitError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}, got {self.priority}")
+        if self.deadline_s is not None and not (math.isfinite(self.deadline_s) and self.deadline_s > 0):
+            raise SubmitError(f"deadline_s must be a finite number above 0, got {self.deadline_s}")
+
+
+NO_OPTIONS = RequestOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenEvent:
     """One generated token.  The last event of a sequence carries the finish reason.
 
@@ -258,6 +290,54 @@ class Choice:
     top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Embeddings:
+    """Rows that stand in for the embeddings of neighbouring prompt tokens, such as an image's.
+
+    Attributes:
+        start: Position of the first token they stand in for.
+        rows: [N, D] float32, one for each token from ``start`` on.
+        digest: Names the rows: equal digests are taken to mean equal rows, so it must be cryptographic.
+    """
+
+    start: int
+    rows: NDArray[np.float32]
+    digest: bytes
+
+    @property
+    def end(self) -> int:
+        """Position after the last token."""
+        return self.start + len(self.rows)
+
+
+MIN_DIGEST_BYTES = 16
+
+
+def check_embeddings(embeddings: Sequence[Embeddings], *, num_prompt: int, hidden_size: int) -> None:
+    """Refuse rows that do not fit the prompt.
+
+    Raises:
+        SubmitError: another width, rows outside the prompt, rows that overlap or are out of order, a digest
+            too short to be one, or a value that is no number.
+    """
+    last = 0
+    for part in embeddings:
+        if part.rows.ndim != 2 or part.rows.shape[1] != hidden_size or part.rows.dtype != np.float32:
+            raise SubmitError(
+                f"embeddings must be [tokens, {hidden_size}] float32, got {part.rows.dtype} {part.rows.shape}"
+            )
+        if part.start < last or not len(part.rows) or part.end > num_prompt:
+            raise SubmitError(
+                f"embeddings of positions {part.start}..{part.end - 1} are empty, overlap others before "
+                f"{last}, or lie outside a prompt of {num_prompt} tokens"
+            )
+        if len(part.digest) < MIN_DIGEST_BYTES:
+            raise SubmitError(f"a digest needs {MIN_DIGEST_BYTES} bytes or more, got {len(part.digest)}")
+        if not np.isfinite(part.rows).all():
+            raise SubmitError(f"embeddings from position {part.start} on hold values that are not finite")
+        last = part.end
+
+
 class Engine(Protocol):
     """Generates tokens."""
 
@@ -266,8 +346,17 @@ class Engine(Protocol):
         """Tokens that prompt and answer may take together."""
         ...
 
-    def submit(self, token_ids: Sequence[int], params: SamplingParams) -> AsyncIterator[TokenEvent]:
-        """Continue ``token_ids``.
+    def submit(
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        embeddings: Sequence[Embeddings] = (),
+    ) -> AsyncIterator[TokenEvent]:
+        """Continue ``token_ids``, some of which may have embeddings of their own, in their order.
+
+        ``options`` say how the request stands among others.
 
         Closing the iterator, or cancelling the task that waits for it, ends the work within one token;
         a sequence that still waits for its turn leaves the queue.

@@ -11,10 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from gossamer.engine.api import EngineError, SamplingParams, SubmitError, TokenEvent
-from gossamer.engine.core import NO_OPTIONS, EngineCore, EngineStats, StepEvent
+from gossamer.engine.api import (
+    NO_OPTIONS,
+    Embeddings,
+    EngineError,
+    RequestOptions,
+    SamplingParams,
+    SubmitError,
+    TokenEvent,
+)
+from gossamer.engine.core import EngineCore, EngineStats, StepEvent
 from gossamer.engine.metrics import Metrics
-from gossamer.engine.request import RequestOptions
 from gossamer.engine.runner import Runner
 from gossamer.engine.settings import EngineSettings, SettingsError
 from gossamer.engine.token_stream import Channel, TokenStream
@@ -40,6 +47,7 @@ class _Submit:
     token_ids: list[int]
     params: SamplingParams
     options: RequestOptions
+    embeddings: tuple[Embeddings, ...]
     arrival_s: float
 
 
@@ -104,6 +112,11 @@ class BatchedEngine:
         return self._core.max_running
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it takes requests; false once it was closed or its worker has died."""
+        return not self._closed
+
+    @property
     def stats(self) -> EngineStats:
         """The engine after its latest step."""
         return self._stats
@@ -114,7 +127,12 @@ class BatchedEngine:
         return self._core.metrics
 
     def submit(
-        self, token_ids: Sequence[int], params: SamplingParams, options: RequestOptions = NO_OPTIONS
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        embeddings: Sequence[Embeddings] = (),
     ) -> TokenStream:
         """See `gossamer.engine.api.Engine.submit`.
 
@@ -122,12 +140,13 @@ class BatchedEngine:
             token_ids: The prompt.
             params: How to sample.
             options: How the request stands among others.
+            embeddings: What some tokens have instead of their own, in their order.
 
         Raises:
             SubmitError: it can never be served.
             QueueFullError: it cannot be served now.
         """
-        self._core.check(token_ids, params)
+        self._core.check(token_ids, params, embeddings)
         channel = Channel()
         with self._admission:
             request_id = next(self._ids)
@@ -140,7 +159,8 @@ class BatchedEngine:
                 raise QueueFullError(max_queue=self._max_queue)
             self._channels[request_id] = channel
             tokens = list(token_ids)
-            self._commands.put(_Submit(request_id, tokens, params, options, self._clock()))
+            given = tuple(embeddings)
+            self._commands.put(_Submit(request_id, tokens, params, options, given, self._clock()))
         commands = self._commands
         return TokenStream(channel, lambda: commands.put(_Cancel(request_id)))
 
@@ -190,6 +210,7 @@ class BatchedEngine:
                 command.token_ids,
                 command.params,
                 command.options,
+                embeddings=command.embeddings,
                 request_id=command.request_id,
                 arrival_s=command.arrival_s,
             )

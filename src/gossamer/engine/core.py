@@ -5,19 +5,30 @@ Shapes: V vocabulary, R rows whose logits were wanted.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gossamer.engine.api import EngineError, FinishReason, Logits, SamplingParams, SubmitError, TokenEvent
+from gossamer.engine.api import (
+    NO_OPTIONS,
+    Embeddings,
+    EngineError,
+    FinishReason,
+    Logits,
+    RequestOptions,
+    SamplingParams,
+    SubmitError,
+    TokenEvent,
+    check_embeddings,
+)
 from gossamer.engine.block_hash import BlockHasher, root_hash
 from gossamer.engine.block_pool import BlockPool
+from gossamer.engine.deadlines import Deadlines
 from gossamer.engine.integrity import check_books
 from gossamer.engine.metrics import Metrics
 from gossamer.engine.prefix_cache import PrefixCache
-from gossamer.engine.request import DEADLINE, Request, RequestOptions, RequestState, answer_limit
+from gossamer.engine.request import DEADLINE, Request, RequestState, answer_limit
 from gossamer.engine.runner import Runner
 from gossamer.engine.sampler import Sampler
 from gossamer.engine.scheduler import Piece, Plan, Scheduler
@@ -25,7 +36,6 @@ from gossamer.engine.settings import EngineSettings, SettingsError
 from gossamer.engine.spill import BlockIO, SpillStore
 
 LOG = logging.getLogger("gossamer.engine")
-NO_OPTIONS = RequestOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +126,7 @@ class EngineCore:
             self._spill = SpillStore(spill)
         self.metrics = Metrics()
         self._requests: dict[int, Request] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines = Deadlines()
         self._events: list[StepEvent] = []
         self._next_id = 0
         self._last_batch = (0, 0)
@@ -137,12 +147,15 @@ class EngineCore:
         """Whether `step` has anything to do."""
         return bool(self._requests or self._events)
 
-    def check(self, token_ids: Sequence[int], params: SamplingParams) -> int:
+    def check(
+        self, token_ids: Sequence[int], params: SamplingParams, embeddings: Sequence[Embeddings] = ()
+    ) -> int:
         """Tokens that may be generated; usable from any thread.
 
         Raises:
-            SubmitError: see `answer_limit`.
+            SubmitError: see `answer_limit` and `check_embeddings`.
         """
+        check_embeddings(embeddings, num_prompt=len(token_ids), hidden_size=self._runner.hidden_size)
         return answer_limit(
             token_ids, params, vocab_size=self._runner.vocab_size, max_context=self.max_context
         )
@@ -153,6 +166,7 @@ class EngineCore:
         params: SamplingParams,
         options: RequestOptions = NO_OPTIONS,
         *,
+        embeddings: Sequence[Embeddings] = (),
         request_id: int | None = None,
         arrival_s: float | None = None,
     ) -> int:
@@ -162,13 +176,14 @@ class EngineCore:
             token_ids: The prompt.
             params: How to sample.
             options: How it stands among others.
+            embeddings: What some tokens have instead of their own, in their order.
             request_id: None counts up; of two requests of one rank the lower id goes first.
             arrival_s: Clock at which it came; None is now.
 
         Raises:
             SubmitError: it can never be served, or the id is in use.
         """
-        limit = self.check(token_ids, params)
+        limit = self.check(token_ids, params, embeddings)
         request_id = self._next_id if request_id is None else request_id
         if request_id in self._requests:
             raise SubmitError(f"request id {request_id} is in use; choose another")
@@ -180,14 +195,17 @@ class EngineCore:
             num_prompt=len(token_ids),
             limit=limit,
             sampler=Sampler(params, prompt=token_ids, default_seed=self._settings.seed),
-            hasher=BlockHasher(root_hash(self._fingerprint, options.cache_salt), self._runner.block_size),
+            hasher=BlockHasher(
+                root_hash(self._fingerprint, options.cache_salt), self._runner.block_size, embeddings
+            ),
             arrival_s=self._clock() if arrival_s is None else arrival_s,
             token_ids=list(token_ids),
+            embeddings=tuple(embeddings),
         )
         self._requests[request.id] = request
         self._scheduler.add(request)
         if options.deadline_s is not None:
-            heapq.heappush(self._deadlines, (request.deadline_s, request.id))
+            self._deadlines.add(request.id, request.deadline_s)
         return request.id
 
     def cancel(self, request_id: int) -> bool:
@@ -221,6 +239,7 @@ class EngineCore:
             del self._requests[request.id]
             request.state = RequestState.FINISHED
             self._report_error(request, error)
+        self._deadlines.clear()
         self._new_books()
 
     def preempt(self, request_id: int) -> bool:
@@ -301,12 +320,8 @@ class EngineCore:
         )
 
     def _end_overdue(self) -> None:
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, request_id = heapq.heappop(self._deadlines)
-            request = self._requests.get(request_id)
-            if request is not None and request.deadline_s <= now:
-                self._finish_without_token(request, DEADLINE, "deadline")
+        for request_id in self._deadlines.due(self._clock()):
+            self._finish_without_token(self._requests[request_id], DEADLINE, "deadline")
 
     def _run(self, plan: Plan) -> Logits | EngineError:
         wanted = sum(piece.segment.want_logits for piece in plan.pieces)
@@ -407,6 +422,7 @@ class EngineCore:
     def _drop(self, request: Request) -> None:
         self._scheduler.remove(request)
         del self._requests[request.id]
+        self._deadlines.forget(request.id)
 
     def _report(self, request: Request, token: TokenEvent) -> None:
         self._events.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class HistogramRecord:
 
 
 class Histogram:
-    """Values counted in fixed buckets.
+    """Values counted in fixed buckets; one thread adds while another reads.
 
     Args:
         bounds: Upper bounds, rising.
@@ -48,15 +49,18 @@ class Histogram:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._total = 0.0
+        self._lock = threading.Lock()
 
     def add(self, value: float) -> None:
         """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
+        with self._lock:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._total += value
 
     def record(self) -> HistogramRecord:
-        """As it is now; another thread may be between a value's bucket and its sum."""
-        return HistogramRecord(bounds=self._bounds, counts=tuple(self._counts), total=self._total)
+        """As it is now: buckets and sum of the same values."""
+        with self._lock:
+            return HistogramRecord(bounds=self._bounds, counts=tuple(self._counts), total=self._total)
 
 
 @dataclass(kw_only=True)

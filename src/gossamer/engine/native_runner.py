@@ -19,7 +19,7 @@ from gossamer.engine.api import EngineError, Logits
 from gossamer.engine.runner import Segment, Snapshot
 from gossamer.kernels import backend
 from gossamer.kernels.cache_rows import CacheType, StateType, block_bytes, slot_bytes
-from gossamer.kernels.network import CacheSize, Network, NetworkError, Precision, tables_of
+from gossamer.kernels.network import CacheSize, Given, Network, NetworkError, Precision, tables_of
 from gossamer.kernels.plain_network import PlainNetwork
 from gossamer.kernels.weights import Weight, from_checkpoint, settled
 
@@ -36,6 +36,7 @@ class NativeRunner:
 
     def __init__(self, network: Network | PlainNetwork) -> None:
         self._network = network
+        self._loads = network.expert_loads()
 
     @property
     def config(self) -> ModelConfig:
@@ -46,6 +47,11 @@ class NativeRunner:
     def vocab_size(self) -> int:
         """V."""
         return self.config.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        """D."""
+        return self.config.hidden_size
 
     @property
     def max_context(self) -> int:
@@ -89,9 +95,14 @@ class NativeRunner:
             [[len(s.token_ids), s.start, s.slot, len(s.blocks), s.want_logits] for s in segments], np.int64
         ).reshape(-1, 5)
         try:
-            return self._network.run(token_ids, spans, tables_of([s.blocks for s in segments]))
+            return self._network.run(
+                token_ids, spans, tables_of([s.blocks for s in segments]), _given(segments)
+            )
         except NetworkError as error:
             raise EngineError(str(error)) from None
+        finally:
+            # The network counts while it computes, in the thread that runs it; others see whole steps only.
+            self._loads = self._network.expert_loads()
 
     def clear_slot(self, slot: int) -> None:
         """See `gossamer.engine.runner.Runner.clear_slot`."""
@@ -114,8 +125,22 @@ class NativeRunner:
         self._network.write_block(block, data)
 
     def expert_loads(self) -> NDArray[np.int64]:
-        """See `gossamer.engine.runner.Runner.expert_loads`."""
-        return self._network.expert_loads()
+        """See `gossamer.engine.runner.Runner.expert_loads`; as they were after the latest step.
+
+        Usable from any thread.  Not to be written to.
+        """
+        return self._loads
+
+
+def _given(segments: Sequence[Segment]) -> Given | None:
+    """The embeddings of all segments by their row of the pass."""
+    rows, values, first = [], [], 0
+    for segment in segments:
+        for place, some in segment.embeddings:
+            rows.append(np.arange(first + place, first + place + len(some)))
+            values.append(some)
+        first += len(segment.token_ids)
+    return Given(rows=np.concatenate(rows), values=np.concatenate(values)) if rows else None
 
 
 def fit(

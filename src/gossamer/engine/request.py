@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gossamer.engine.api import (
     DEFAULT_MAX_TOKENS,
     ContextLengthError,
+    Embeddings,
     FinishReason,
+    RequestOptions,
     SamplingParams,
     SubmitError,
 )
 from gossamer.engine.block_hash import BlockHasher
 from gossamer.engine.sampler import Sampler
 
-MAX_PRIORITY = 100
-"""Priorities are from -100 to 100."""
 DEADLINE: FinishReason = "deadline"
 """How a request ends whose deadline has passed."""
 
@@ -35,33 +38,6 @@ class RequestState(Enum):
     FINISHED = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestOptions:
-    """How a request stands among others.
-
-    Attributes:
-        priority: The higher goes first and is preempted last.
-        deadline_s: Seconds from submission after which it is ended; None never.
-        fairness_key: Requests of one key share its part of the work, e.g. a tenant's name.
-        cache_salt: Prefixes are shared with requests of the same salt only.
-
-    Raises:
-        SubmitError: naming the value that cannot be used.
-    """
-
-    priority: int = 0
-    deadline_s: float | None = None
-    fairness_key: str = ""
-    cache_salt: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be scheduled."""
-        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
-            raise SubmitError(f"priority must be from {-MAX_PRIORITY} to {MAX_PRIORITY}, got {self.priority}")
-        if self.deadline_s is not None and not (math.isfinite(self.deadline_s) and self.deadline_s > 0):
-            raise SubmitError(f"deadline_s must be a finite number above 0, got {self.deadline_s}")
-
-
 @dataclass(kw_only=True, slots=True, eq=False)
 class Request:
     """A request in the engine; only its scheduler and its core change it.
@@ -76,6 +52,7 @@ class Request:
         hasher: Names of its blocks.
         arrival_s: Clock at submission.
         token_ids: Prompt and generated tokens.
+        embeddings: What some tokens of the prompt have instead of their own.
         num_computed: Tokens that slot and blocks hold.
         num_charged: Tokens that its fairness key has paid for.
         slot: None while it waits.
@@ -95,6 +72,7 @@ class Request:
     hasher: BlockHasher
     arrival_s: float
     token_ids: list[int]
+    embeddings: tuple[Embeddings, ...] = ()
     state: RequestState = RequestState.WAITING
     num_computed: int = 0
     num_charged: int = 0
@@ -119,6 +97,14 @@ class Request:
     def deadline_s(self) -> float:
         """Clock at which it is ended; infinity without a deadline."""
         return math.inf if self.options.deadline_s is None else self.arrival_s + self.options.deadline_s
+
+    def embedded(self, start: int, end: int) -> list[tuple[int, NDArray[np.float32]]]:
+        """Of its tokens start .. end - 1: (place among them, rows) of those with embeddings of their own."""
+        return [
+            (max(part.start - start, 0), part.rows[max(start - part.start, 0) : end - part.start])
+            for part in self.embeddings
+            if part.start < end and part.end > start
+        ]
 
     def finish_reason(self) -> FinishReason | None:
         """Why its latest generated token is the last, or None."""

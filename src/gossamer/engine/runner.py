@@ -1,6 +1,6 @@
 """What the engine core asks of a model: run pieces of several sequences, keep their state.  Free of torch.
 
-Shapes: V vocabulary, R rows whose logits are wanted.
+Shapes: V vocabulary, D width of an embedding, R rows whose logits are wanted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Segment:
         blocks: Block table; block i holds positions i * block_size and up, and the table covers all
             positions up to the segment's end.
         want_logits: Whether the logits after the last token are wanted.
+        embeddings: (place in token_ids, rows [N, D]) of tokens that have embeddings of their own.
     """
 
     token_ids: Sequence[int]
@@ -36,6 +37,7 @@ class Segment:
     slot: int
     blocks: Sequence[int]
     want_logits: bool
+    embeddings: Sequence[tuple[int, NDArray[np.float32]]] = ()
 
 
 class Runner(Protocol):
@@ -48,6 +50,11 @@ class Runner(Protocol):
     @property
     def vocab_size(self) -> int:
         """V."""
+        ...
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the width of an embedding."""
         ...
 
     @property

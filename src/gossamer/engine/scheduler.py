@@ -256,6 +256,7 @@ class Scheduler:
             slot=request.slot,
             blocks=request.blocks[: -(-end // self._block_size)],
             want_logits=end == len(request.token_ids),
+            embeddings=request.embedded(start, end),
         )
         plan.pieces.append(Piece(request=request, segment=segment))
         plan.budget -= end - start

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gossamer.engine.api import SamplingParams, TokenEvent
+from gossamer.engine.api import Embeddings, SamplingParams, TokenEvent, check_embeddings
 from gossamer.engine.request import answer_limit, finish_reason
 from gossamer.engine.runner import Runner, Segment
 from gossamer.engine.sampler import Sampler
 
 
 def generate(
-    runner: Runner, token_ids: Sequence[int], params: SamplingParams, *, default_seed: int | None = None
+    runner: Runner,
+    token_ids: Sequence[int],
+    params: SamplingParams,
+    *,
+    embeddings: Sequence[Embeddings] = (),
+    default_seed: int | None = None,
 ) -> list[TokenEvent]:
     """All tokens after a prompt.
 
@@ -21,6 +26,7 @@ def generate(
         runner: The model.
         token_ids: The prompt.
         params: How to sample.
+        embeddings: What some tokens have instead of their own.
         default_seed: For params that bring none.
 
     Raises:
@@ -28,6 +34,7 @@ def generate(
         EngineError: the model produced nonsense.
     """
     block_size = runner.block_size
+    check_embeddings(embeddings, num_prompt=len(token_ids), hidden_size=runner.hidden_size)
     limit = answer_limit(
         token_ids,
         params,
@@ -41,7 +48,10 @@ def generate(
     while not events or events[-1].finish_reason is None:
         end = start + len(pending)
         blocks = range(-(-end // block_size))
-        segment = Segment(token_ids=pending, start=start, slot=0, blocks=blocks, want_logits=True)
+        given = [(part.start, part.rows) for part in embeddings] if not start else []
+        segment = Segment(
+            token_ids=pending, start=start, slot=0, blocks=blocks, want_logits=True, embeddings=given
+        )
         choice = sampler.pick(runner.run([segment])[0])
         index = len(events)
         reason = finish_reason(choice.token_id, index + 1, limit, params)

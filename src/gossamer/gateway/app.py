@@ -1,34 +1,40 @@
-"""The HTTP front: ``POST /v1/chat/completions``, ``GET /v1/models``, ``GET /healthz``, and pages of others.
+"""The HTTP front: the routes; `gossamer.gateway.service` stands before all of them.
 
 Torch-free, and without a thought about tokens: `protocol` reads and writes, an `Upstream` answers.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gossamer.gateway.answer import LOG, Answer, place_of
+from gossamer.gateway.answer import LOG, Answer
+from gossamer.gateway.errors import error_response
+from gossamer.gateway.exchange import request_id_of
+from gossamer.gateway.front import Front
+from gossamer.gateway.logs import place_of
+from gossamer.gateway.service import Service, ServiceSettings
 from gossamer.gateway.upstream import Upstream
-from gossamer.protocol.errors import ApiError, RequestError, unknown_model
-from gossamer.protocol.request import Passback, decode_json, parse
+from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.protocol.request import Passback
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+NO_SETTINGS = ServiceSettings()
+ANTHROPIC_ROOTS = ("/v1", "/anthropic/v1")
+"""Clients of that format add /v1/messages to their base URL, which may end in /anthropic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,79 +50,6 @@ class Page:
         return Response(text.encode(), headers={"content-type": self.content_type})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Front:
-    """What the routes share.  Setting ``closing`` ends every answer in flight with an error event."""
-
-    upstreams: Mapping[str, Upstream]
-    max_body_bytes: int
-    passback: Passback
-    created: int
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def model_body(self, name: str) -> dict[str, Any]:
-        """One entry of the model list."""
-        return {"id": name, "object": "model", "created": self.created, "owned_by": "gossamer"}
-
-    async def chat_completions(self, request: HttpRequest) -> Response | Answer:
-        """Parse, pick the upstream, answer."""
-        _require_json(request)
-        parsed = parse(decode_json(await self._read(request)), passback=self.passback)
-        upstream = self.upstreams.get(parsed.model)
-        if upstream is None:
-            raise unknown_model(parsed.model, sorted(self.upstreams))
-        return Answer(parsed, upstream, request_id=uuid.uuid4().hex, closing=self.closing)
-
-    async def models(self, request: HttpRequest) -> Response:
-        """The models served here."""
-        return JSONResponse({"object": "list", "data": [self.model_body(name) for name in self.upstreams]})
-
-    async def model(self, request: HttpRequest) -> Response:
-        """One model by id."""
-        name = request.path_params["name"]
-        if name not in self.upstreams:
-            raise unknown_model(name, sorted(self.upstreams))
-        return JSONResponse(self.model_body(name))
-
-    async def healthz(self, request: HttpRequest) -> Response:
-        """Alive; the process id tells a starter that it reached the server it started."""
-        return JSONResponse({"status": "ok", "pid": os.getpid(), "models": list(self.upstreams)})
-
-    async def _read(self, request: HttpRequest) -> bytes:
-        declared = request.headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > self.max_body_bytes:
-            raise self._too_large()
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > self.max_body_bytes:
-                raise self._too_large()
-        return bytes(body)
-
-    def _too_large(self) -> RequestError:
-        return RequestError(
-            f"the body is larger than {self.max_body_bytes} bytes", status=413, code="request_too_large"
-        )
-
-
-def _require_json(request: HttpRequest) -> None:
-    # A web page can post any other type to a local port without asking the browser's user.
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestError(
-            f"content-type must be application/json, got {kind or 'none'!r}",
-            status=415,
-            code="unsupported_media_type",
-        )
-    coding = request.headers.get("content-encoding", "identity").lower()
-    if coding != "identity":
-        raise RequestError(
-            f"content-encoding {coding!r} is not accepted; send the body plain",
-            status=415,
-            code="unsupported_media_type",
-        )
-
-
 class _Guarded:
     """An endpoint whose every failure is an answer in the OpenAI shape, and none is a traceback."""
 
@@ -129,11 +62,10 @@ class _Guarded:
         except ClientDisconnect:
             return
         except ApiError as error:
-            LOG.info("%a refused status=%d code=%s", scope["path"], error.status, error.code)
-            response = JSONResponse(error.body(), status_code=error.status)
+            response = error_response(scope, error)
         except Exception as error:
-            LOG.error("%a failed %s", scope["path"], place_of(error))
-            response = JSONResponse(ApiError("internal error", code="internal_error").body(), status_code=500)
+            LOG.error("request %s failed: %s", request_id_of(scope), place_of(error))
+            response = error_response(scope, internal_error(scope))
         await response(scope, receive, send)
 
 
@@ -144,17 +76,26 @@ def _http_error(request: HttpRequest, error: Exception) -> Response:
         text, code = f"{request.method} is not allowed here; use {allowed}", "method_not_allowed"
     else:
         text, code = f"no such path: {request.url.path}", "not_found"
-    body = RequestError(text, code=code).body()
-    return JSONResponse(body, status_code=error.status_code, headers=dict(error.headers or {}))
+    response = error_response(request.scope, RequestError(text, code=code, status=error.status_code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def internal_error(scope: Scope) -> ApiError:
+    """500 without a word about why: that may quote a conversation."""
+    return ApiError(f"internal error; request id {request_id_of(scope)}", code="internal_error")
 
 
 def create_app(
     upstreams: Mapping[str, Upstream],
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
-    passback: Passback = "require",
+    passback: Passback = "reject",
+    strict_kimi: bool = False,
     pages: Mapping[str, Page] | None = None,
     on_close: Sequence[Callable[[], Awaitable[None]]] = (),
+    settings: ServiceSettings = NO_SETTINGS,
+    ready: Callable[[], bool] = lambda: True,
 ) -> Starlette:
     """The ASGI application.
 
@@ -162,14 +103,25 @@ def create_app(
         upstreams: Who answers for which model id.
         max_body_bytes: Larger bodies are refused with 413.
         passback: See `gossamer.protocol.request.parse`.
+        strict_kimi: The same.
         pages: More paths to ``GET``, such as ``/metrics``.
         on_close: Awaited once when the server has stopped.
+        settings: What is asked of clients.
+        ready: Whether requests can be answered at all; asked by ``GET /readyz``.
 
     Returns:
-        The app; ``app.state.closing`` is the event that ends the answers in flight.
+        The app.  In its ``state``: ``draining``, the event that says that it stops; ``closing``, the one that
+        ends the answers in flight; ``counts``, the `gossamer.gateway.service.FrontCounts`.
     """
+    routes: list[Route] = []
+    service = Service(settings, lambda path: _route_of(routes, path))
     front = Front(
-        upstreams=dict(upstreams), max_body_bytes=max_body_bytes, passback=passback, created=int(time.time())
+        upstreams=service.metered(upstreams),
+        max_body_bytes=max_body_bytes,
+        passback=passback,
+        strict_kimi=strict_kimi,
+        created=int(time.time()),
+        ready=ready,
     )
 
     @asynccontextmanager
@@ -178,19 +130,45 @@ def create_app(
         for close in on_close:
             await close()
 
+    routes += [
+        _route("/v1/chat/completions", front.chat_completions, "POST"),
+        *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
+        _route("/v1/responses", front.responses, "POST"),
+        _route("/v1/tokenize", front.tokenize, "POST"),
+        *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),
+        _route("/healthz", front.healthz, "GET"),
+        _route("/readyz", front.readyz, "GET"),
+        *(_route(path, page.answer, "GET") for path, page in (pages or {}).items()),
+    ]
     app = Starlette(
-        routes=[
-            _route("/v1/chat/completions", front.chat_completions, "POST"),
-            _route("/v1/models", front.models, "GET"),
-            _route("/v1/models/{name:path}", front.model, "GET"),
-            _route("/healthz", front.healthz, "GET"),
-            *(_route(path, page.answer, "GET") for path, page in (pages or {}).items()),
-        ],
+        routes=routes,
         exception_handlers={HTTPException: _http_error},
+        middleware=_middleware(service, settings),
         lifespan=lifespan,
     )
-    app.state.closing = front.closing
+    app.state.closing, app.state.draining = front.closing, front.draining
+    app.state.counts = service.counts
     return app
+
+
+def _middleware(service: Service, settings: ServiceSettings) -> list[Middleware]:
+    """A browser asks what it may send before it sends a key, so that question comes first."""
+    if not settings.allow_origins:
+        return [Middleware(service.middleware)]
+    cross_origin = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.allow_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after"],
+    )
+    return [cross_origin, Middleware(service.middleware)]
+
+
+def _route_of(routes: Sequence[Route], path: str) -> str | None:
+    return next((route.path for route in routes if route.path_regex.match(path)), None)
 
 
 def _route(path: str, endpoint: Callable[[HttpRequest], Awaitable[Response | Answer]], method: str) -> Route:

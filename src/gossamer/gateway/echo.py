@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gossamer.gateway.upstream import Context
-from gossamer.protocol.errors import RequestError
+from gossamer.protocol.errors import RequestError, context_exceeded
 from gossamer.protocol.events import (
     ContentDelta,
     Event,
     Finish,
     FinishReason,
+    PromptUsage,
     ReasoningDelta,
     ToolCallArguments,
     ToolCallBegin,
@@ -43,6 +45,12 @@ class EchoUpstream:
     """Answers from the request alone; one piece per word, ``delay_s`` seconds apart."""
 
     delay_s: float = 0.0
+    max_context: int = 1 << 20
+
+    async def tokenize(self, request: Request) -> Sequence[int]:
+        """One id a word: its checksum."""
+        words = [word for message in request.messages for word in _words(message.text)]
+        return [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in words]
 
     async def send(self, request: Request, context: Context) -> AsyncIterator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
@@ -52,6 +60,10 @@ class EchoUpstream:
                 param="logprobs",
                 code="unsupported_value",
             )
+        num_prompt = len(await self.tokenize(request))
+        if num_prompt + (request.max_tokens or 1) > self.max_context:
+            raise context_exceeded(self.max_context, num_prompt, request.max_tokens)
+        yield PromptUsage(prompt_tokens=num_prompt)
         pieces, finish = _answer(request)
         limit = len(pieces) if request.max_tokens is None else request.max_tokens
         for event in pieces[:limit]:
@@ -59,7 +71,7 @@ class EchoUpstream:
             yield event
         spoken = pieces[:limit]
         yield Usage(
-            prompt_tokens=sum(len(_words(message.text)) for message in request.messages),
+            prompt_tokens=num_prompt,
             completion_tokens=len(spoken),
             reasoning_tokens=sum(isinstance(event, ReasoningDelta) for event in spoken),
         )

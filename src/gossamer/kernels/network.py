@@ -78,6 +78,33 @@ class Precision:
                 raise NetworkError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Rows that stand in for the embeddings of some tokens of a pass, such as an image's.
+
+    Attributes:
+        rows: [G] int64, of the pass, each at most once.
+        values: [G, D] float32.
+    """
+
+    rows: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+    def check(self, num_tokens: int, hidden_size: int) -> None:
+        """Refuse rows that are not of the pass, and values of another width.
+
+        Raises:
+            NetworkError: naming the row or the shape.
+        """
+        if self.rows.ndim != 1 or self.values.shape != (self.rows.size, hidden_size):
+            raise NetworkError(
+                f"given embeddings must be [{self.rows.size}, {hidden_size}], got {list(self.values.shape)}"
+            )
+        outside = self.rows[(self.rows < 0) | (self.rows >= num_tokens)]
+        if outside.size:
+            raise NetworkError(f"given row {int(outside[0])} does not exist in a pass of {num_tokens} tokens")
+
+
 class Network:
     """The text network of K3, K3.1 and Kimi-Linear; weights stay where the checkpoint has them.
 
@@ -169,7 +196,11 @@ class Network:
         return int(self._native.threads)
 
     def run(
-        self, token_ids: NDArray[np.int64], spans: NDArray[np.int64], tables: NDArray[np.int32]
+        self,
+        token_ids: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        tables: NDArray[np.int32],
+        given: Given | None = None,
     ) -> NDArray[np.float32]:
         """One pass.
 
@@ -178,16 +209,22 @@ class Network:
             spans: [n, 5]: tokens, position of the first, slot, blocks in its table, whether the logits after
                 its last token are wanted.  No two spans share a slot.
             tables: The block tables, joined.
+            given: Embeddings of tokens whose ids are not looked up.
 
         Returns:
             [R, V].
 
         Raises:
-            NetworkError: a token, slot or block that does not exist, or a table that is too short.
+            NetworkError: a token, slot, block or row that does not exist, or a table that is too short.
         """
+        if given is None:
+            given = Given(
+                rows=np.empty(0, np.int64), values=np.empty((0, self.config.hidden_size), np.float32)
+            )
+        given.check(token_ids.size, self.config.hidden_size)
         logits = np.empty((int(np.count_nonzero(spans[:, 4])), self.config.vocab_size), np.float32)
         try:
-            self._native.run(token_ids, spans, tables, logits)
+            self._native.run(token_ids, spans, tables, given.rows, given.values, logits)
         except ValueError as error:
             raise NetworkError(str(error)) from None
         return logits

@@ -18,7 +18,7 @@ from gossamer.checkpoint.bf16 import bf16_to_f32, f32_to_bf16
 from gossamer.config.model import ModelConfig
 from gossamer.kernels import plain_ops as ops
 from gossamer.kernels.cache_rows import key_layout, latent_layout
-from gossamer.kernels.network import CacheSize, NetworkError, Precision
+from gossamer.kernels.network import CacheSize, Given, NetworkError, Precision
 from gossamer.kernels.weights import Weight
 
 F32 = ops.F32
@@ -81,15 +81,28 @@ class PlainNetwork:
         parts = [*self._rows.values(), *self._keys.values()]
         return sum(part.nbytes for part in parts) // self.cache.num_blocks
 
-    def run(self, token_ids: NDArray[np.int64], spans: NDArray[np.int64], tables: NDArray[np.int32]) -> F32:
+    def run(
+        self,
+        token_ids: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        tables: NDArray[np.int32],
+        given: Given | None = None,
+    ) -> F32:
         """See `gossamer.kernels.network.Network.run`."""
         self._check(token_ids, spans, tables)
+        instead: dict[int, F32] = {}
+        if given is not None:
+            given.check(token_ids.size, self.config.hidden_size)
+            instead = dict(zip(given.rows.tolist(), given.values, strict=True))
         logits, row, table = [], 0, 0
         for count, position, slot, blocks, wanted in spans.tolist():
             places = self._places(tables[table : table + blocks], position + count)
             last = None
             for t in range(count):
-                last = self._token(int(token_ids[row + t]), position + t, slot, places)
+                embedding = instead.get(row + t)
+                if embedding is None:
+                    embedding = self._matrix("model.embed_tokens")[int(token_ids[row + t])]
+                last = self._token(embedding, position + t, slot, places)
             if wanted and last is not None:
                 logits.append(self._product("lm_head", last))
             row, table = row + count, table + blocks
@@ -120,10 +133,10 @@ class PlainNetwork:
         """Tokens that each expert of each layer has worked on, [L, E]."""
         return self._loads.copy()
 
-    def _token(self, token_id: int, position: int, slot: int, places: NDArray[np.int64]) -> F32:
+    def _token(self, embedding: F32, position: int, slot: int, places: NDArray[np.int64]) -> F32:
         """One token through all layers: what the output head reads, [D]."""
-        config = self.config
-        prefix, blocks = self._matrix("model.embed_tokens")[token_id], []
+        config, prefix = self.config, embedding
+        blocks: list[F32] = []
         for i in range(config.num_layers):
             name = f"model.layers.{i}."
             x = self._mixed(prefix, blocks, f"{name}self_attention_res_", f"{name}input_layernorm")

@@ -74,7 +74,7 @@ def from_checkpoint(config: ModelConfig, reader: CheckpointReader) -> Iterator[W
 def _weight(spec: TensorSpec, name: str, config: ModelConfig, reader: CheckpointReader) -> Weight:
     if name.endswith(".weight_packed"):
         return _packed(spec, name.removesuffix(".weight_packed"), reader)
-    array = _array(spec, reader, padded=name.endswith("A_log"))
+    array = stored_array(spec, reader, padded=name.endswith("A_log"))
     if name.endswith("A_log"):
         return Weight(name=name, kind="vector", data=_without_padding(spec, array, config, reader))
     if len(spec.shape) != 2 or name.endswith("_res_proj.weight"):
@@ -103,7 +103,12 @@ def _bytes(name: str, shape: tuple[int, ...], reader: CheckpointReader) -> NDArr
     return reader.array(name)
 
 
-def _array(spec: TensorSpec, reader: CheckpointReader, padded: bool) -> NDArray[Any]:
+def stored_array(spec: TensorSpec, reader: CheckpointReader, *, padded: bool = False) -> NDArray[Any]:
+    """A floating tensor as the file has it, BF16 as uint16 bits; ``padded`` allows another shape.
+
+    Raises:
+        CheckpointError: it is missing, mis-shaped, mis-typed or damaged.
+    """
     info = reader.info(spec.name)
     if info.dtype not in ("BF16", "F16", "F32"):
         raise _fail(reader, spec.name, f"has dtype {info.dtype}; expected one of BF16, F16, F32")

@@ -130,6 +130,7 @@ class Transformer(nn.Module):
         logits_for: Literal["all", "last"] = "all",
         attention_mode: AttentionMode = "sparse",
         trace: Trace | None = None,
+        embeddings: Tensor | None = None,
     ) -> Tensor:
         """Logits of every token, or of the last one.
 
@@ -139,6 +140,7 @@ class Transformer(nn.Module):
             logits_for: "all" or "last".
             attention_mode: "sparse" as the model is defined; "dense" ignores the indexers.
             trace: Filled with what it asks for.
+            embeddings: [B, T, D] that stand in for those of the tokens, such as rows of images among them.
 
         Returns:
             [B, T, V], or [B, 1, V] for "last".
@@ -148,7 +150,7 @@ class Transformer(nn.Module):
         """
         self._check_inputs(token_ids, cache)
         block_size = self.config.attn_res_block_size
-        prefix = self.model.embed_tokens(token_ids)  # [B, T, D]
+        prefix = self.model.embed_tokens(token_ids) if embeddings is None else embeddings  # [B, T, D]
         blocks: list[Tensor] = []
         for i, layer in enumerate(self.model.decoder_layers()):
             if block_size:

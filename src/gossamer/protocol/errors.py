@@ -18,6 +18,7 @@ class ApiError(GossamerError):
         type: OpenAI's error family, e.g. ``invalid_request_error``.
         param: Path of the offending field, e.g. ``messages[2].tool_calls[0].id``.
         code: Machine-readable reason, stable across wordings.
+        retry_after_s: Whole seconds after which the same request may be served; None where that is unknown.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class ApiError(GossamerError):
         type: str = "server_error",
         param: str | None = None,
         code: str | None = None,
+        retry_after_s: int | None = None,
     ):
         # Messages quote what a client sent, which may be megabytes: an answer must not be.
         self.message = _bounded(message, MAX_MESSAGE_CHARS)
@@ -36,6 +38,7 @@ class ApiError(GossamerError):
         self.type = type
         self.param = None if param is None else _bounded(param, MAX_PARAM_CHARS)
         self.code = code
+        self.retry_after_s = retry_after_s
 
     def body(self) -> dict[str, Any]:
         """The JSON body of the error response, and of an error event in a stream."""
@@ -72,6 +75,19 @@ def unknown_model(name: str, served: list[str]) -> RequestError:
         status=404,
         param="model",
         code="model_not_found",
+    )
+
+
+def context_exceeded(max_context: int, num_prompt: int, max_tokens: int | None) -> RequestError:
+    """400 in the words of the published API, with both numbers, what they are made of, and what to do."""
+    wanted = 1 if max_tokens is None else max_tokens
+    left = max_context - num_prompt
+    fix = f"lower the answer's limit to {left}" if left > 0 else "shorten the conversation"
+    return RequestError(
+        f"Invalid request: Your request exceeded model token limit: {max_context} "
+        f"(requested: {num_prompt + wanted} = {num_prompt} prompt + {wanted} answer); {fix}",
+        param="messages",
+        code="context_length_exceeded",
     )
 
 

@@ -1,6 +1,7 @@
 """What an upstream says while it answers, independent of any wire format.
 
-An answer is: any deltas, then one `Usage`, then one `Finish`; or an `ApiError` raised instead.
+An answer is: a `PromptUsage` where it is known, any deltas, then one `Usage`, then one `Finish`; or an
+`ApiError` raised instead.
 Text deltas are never empty, and a tool call's fragments come between its begin and its end.
 """
 
@@ -84,11 +85,29 @@ class Usage:
     reasoning_tokens: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromptUsage:
+    """What was read before the first token: some formats begin with it.  `Usage` says it again."""
+
+    prompt_tokens: int
+    cached_tokens: int = 0
+
+
 @dataclass(frozen=True)
 class Finish:
-    """The answer is over."""
+    """The answer is over; ``stop`` is the stop string that ended it, if one did."""
 
     reason: FinishReason
+    stop: str | None = None
 
 
-Event = ReasoningDelta | ContentDelta | ToolCallBegin | ToolCallArguments | ToolCallEnd | Usage | Finish
+Event = (
+    PromptUsage
+    | ReasoningDelta
+    | ContentDelta
+    | ToolCallBegin
+    | ToolCallArguments
+    | ToolCallEnd
+    | Usage
+    | Finish
+)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gossamer.protocol.errors import RequestError, invalid
 from gossamer.protocol.tools import parse_tools
+from gossamer.protocol.values import boolean
+from gossamer.protocol.values import kind_of as _kind
+from gossamer.protocol.values import optional_string as _optional_string
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -21,9 +24,19 @@ _KEYS: dict[str, frozenset[str]] = {
     "system": frozenset({"role", "content", "name", "tools"}),
     "user": frozenset({"role", "content", "name"}),
     "assistant": frozenset(
-        {"role", "content", "name", "reasoning_content", "reasoning", "tool_calls", "partial", *_EMPTY_ECHOES}
+        {
+            "role",
+            "content",
+            "name",
+            "reasoning_content",
+            "reasoning",
+            "reasoning_signature",
+            "tool_calls",
+            "partial",
+            *_EMPTY_ECHOES,
+        }
     ),
-    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name", "is_error"}),
 }
 
 
@@ -42,11 +55,16 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call the assistant made; ``arguments`` is kept as the very string that was sent."""
+    """A call the assistant made; ``arguments`` is kept as the very string that was sent.
+
+    ``custom``: the client knows the tool as one that takes free text (Responses), which stands in
+    ``arguments`` as the member ``input``.
+    """
 
     id: str
     name: str
     arguments: str
+    custom: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """OpenAI's shape of the call."""
@@ -58,8 +76,27 @@ class ToolCall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a message stood in the request that it came from, for errors that are found later.
+
+    ``index`` counts in the client's own array, ``path`` leads to the message, and the other three name
+    the fields as the client's format does.
+    """
+
+    index: int
+    path: str
+    calls: str = "tool_calls"
+    result_id: str = "tool_call_id"
+    reasoning: str = "reasoning_content"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message.  ``reasoning`` is None when the client sent none, which is not the same as ""."""
+    """One message.  ``reasoning`` is None when the client sent none, which is not the same as "".
+
+    ``signature`` is what an Anthropic client was given with the reasoning, kept for giving back;
+    ``is_error`` says that a tool's result is a failure.  Neither changes the prompt.
+    """
 
     role: Role
     content: str | tuple[Part, ...] | None = None
@@ -69,6 +106,9 @@ class Message:
     tool_call_id: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     partial: bool = False
+    signature: str | None = None
+    is_error: bool = False
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -86,6 +126,7 @@ class Message:
         for key, value in (
             ("name", self.name),
             ("reasoning_content", self.reasoning),
+            ("reasoning_signature", self.signature),
             ("tool_call_id", self.tool_call_id),
         ):
             if value is not None:
@@ -96,6 +137,8 @@ class Message:
             tree["tools"] = [dict(tool) for tool in self.tools]
         if self.partial:
             tree["partial"] = True
+        if self.is_error:
+            tree["is_error"] = True
         return tree
 
 
@@ -122,24 +165,25 @@ def parse_message(tree: Any, index: int, names: set[str]) -> Message:
         if key not in _KEYS[role] and value is not None:
             raise invalid(f"{at}.{key}", f"is not a field of a {role} message")
     name = _optional_string(tree, "name", at)
+    origin = Origin(index=index, path=at)
     if role == "system":
-        return _system(tree, at, name, names)
+        return _system(tree, at, name, names, origin)
     if role == "user":
         content = _content(tree.get("content"), at)
         if content is None:
             raise invalid(f"{at}.content", "is missing")
-        return Message(role="user", content=content, name=name)
+        return Message(role="user", content=content, name=name, origin=origin)
     if role == "tool":
-        return _tool(tree, at, name)
-    return _assistant(tree, at, name)
+        return _tool(tree, at, name, origin)
+    return _assistant(tree, at, name, origin)
 
 
-def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str]) -> Message:
+def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str], origin: Origin) -> Message:
     content = _content(tree.get("content"), at)
     if tree.get("tools") is None:
         if content is None:
             raise invalid(f"{at}.content", "is missing")
-        return Message(role="system", content=content, name=name)
+        return Message(role="system", content=content, name=name, origin=origin)
     if content:
         raise RequestError(
             f"{at} declares tools and has content; send the content as a message of its own",
@@ -148,20 +192,27 @@ def _system(tree: dict[str, Any], at: str, name: str | None, names: set[str]) ->
     tools = parse_tools(tree["tools"], f"{at}.tools", names)
     if not tools:
         raise invalid(f"{at}.tools", "is empty")
-    return Message(role="system", name=name, tools=tools)
+    return Message(role="system", name=name, tools=tools, origin=origin)
 
 
-def _tool(tree: dict[str, Any], at: str, name: str | None) -> Message:
+def _tool(tree: dict[str, Any], at: str, name: str | None, origin: Origin) -> Message:
     call_id = _optional_string(tree, "tool_call_id", at)
     if not call_id:
         raise invalid(f"{at}.tool_call_id", "is missing")
     content = _content(tree.get("content"), at)
     if content is None:
         raise invalid(f"{at}.content", "is missing")
-    return Message(role="tool", content=content, name=name, tool_call_id=call_id)
+    return Message(
+        role="tool",
+        content=content,
+        name=name,
+        tool_call_id=call_id,
+        is_error=boolean(tree, "is_error", False, at=f"{at}."),
+        origin=origin,
+    )
 
 
-def _assistant(tree: dict[str, Any], at: str, name: str | None) -> Message:
+def _assistant(tree: dict[str, Any], at: str, name: str | None, origin: Origin) -> Message:
     for key in _EMPTY_ECHOES:
         if tree.get(key):
             raise invalid(f"{at}.{key}", "is not supported", code="unsupported_parameter")
@@ -194,6 +245,8 @@ def _assistant(tree: dict[str, Any], at: str, name: str | None) -> Message:
         reasoning=reasoning,
         tool_calls=calls,
         partial=bool(partial),
+        signature=_optional_string(tree, "reasoning_signature", at),
+        origin=origin,
     )
 
 
@@ -253,16 +306,3 @@ def _part(tree: Any, at: str) -> Part:
             raise invalid(f"{at}.{kind}", "must be a URL or an object with a url")
         return Part(kind=kind, media=tree)
     raise invalid(f"{at}.type", f"must be text, image_url or video_url, got {kind!r:.80}")
-
-
-def _optional_string(tree: dict[str, Any], key: str, at: str) -> str | None:
-    value = tree.get(key)
-    if value is not None and not isinstance(value, str):
-        raise invalid(f"{at}.{key}", f"must be a string, got {_kind(value)}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(
-        type(value), "a number"
-    )

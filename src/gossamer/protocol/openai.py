@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gossamer.protocol import sse
+from gossamer.protocol.completion import Collector, Completion
+from gossamer.protocol.errors import ApiError
 from gossamer.protocol.events import (
     ContentDelta,
     Event,
     Finish,
+    PromptUsage,
     ReasoningDelta,
     TokenLogprob,
     ToolCallArguments,
@@ -17,15 +20,7 @@ from gossamer.protocol.events import (
     ToolCallEnd,
     Usage,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Envelope:
-    """What every chunk of one answer repeats.  ``created`` is Unix time in whole seconds."""
-
-    id: str
-    model: str
-    created: int
+from gossamer.protocol.wire import Envelope
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
@@ -72,6 +67,8 @@ class ChunkWriter:
             if self._include_usage and self._usage is not None:
                 chunks.append({**self._head(), "choices": [], "usage": usage_body(self._usage)})
             return chunks
+        if isinstance(event, PromptUsage):
+            return []
         delta = _delta(event)
         if delta is None:
             return []
@@ -120,30 +117,11 @@ class ResponseWriter:
 
     def __init__(self, envelope: Envelope):
         self._envelope = envelope
-        self._reasoning: list[str] = []
-        self._content: list[str] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._usage: Usage | None = None
-        self._finish: str | None = None
+        self._collector = Collector()
 
     def write(self, event: Event) -> None:
         """Take one event in."""
-        match event:
-            case ReasoningDelta():
-                self._reasoning.append(event.text)
-            case ContentDelta():
-                self._content.append(event.text)
-                self._logprobs += event.logprobs
-            case ToolCallBegin():
-                function = {"name": event.name, "arguments": ""}
-                self._calls[event.index] = {"id": event.id, "type": "function", "function": function}
-            case ToolCallArguments():
-                self._calls[event.index]["function"]["arguments"] += event.text
-            case Usage():
-                self._usage = event
-            case Finish():
-                self._finish = event.reason
+        self._collector.write(event)
 
     def response(self) -> dict[str, Any]:
         """The whole response.
@@ -151,17 +129,52 @@ class ResponseWriter:
         Raises:
             ValueError: no `Finish` was seen, so the answer is not whole.
         """
-        if self._finish is None:
-            raise ValueError("the answer has not finished")
-        return _response(
-            self._envelope,
-            reasoning="".join(self._reasoning),
-            content="".join(self._content),
-            calls=[self._calls[index] for index in sorted(self._calls)],
-            finish=self._finish,
-            usage=None if self._usage is None else usage_body(self._usage),
-            logprobs=logprobs_body(self._logprobs),
-        )
+        return response_body(self._envelope, self._collector.completion())
+
+
+class ChatWire:
+    """One answer in OpenAI's chat format; see `gossamer.protocol.wire.Wire`."""
+
+    def __init__(self, envelope: Envelope, *, include_usage: bool = False):
+        self._envelope = envelope
+        self._chunks = ChunkWriter(envelope, include_usage=include_usage)
+
+    def write(self, event: Event) -> bytes:
+        """See `gossamer.protocol.wire.Wire.write`."""
+        return b"".join(sse.encode_json(chunk) for chunk in self._chunks.write(event))
+
+    def ping(self) -> bytes:
+        """A comment: clients of this format know no event for it."""
+        return sse.encode_comment("keep-alive")
+
+    def end(self) -> bytes:
+        """See `gossamer.protocol.wire.Wire.end`."""
+        return sse.encode(sse.DONE)
+
+    def fail(self, error: ApiError) -> bytes:
+        """See `gossamer.protocol.wire.Wire.fail`."""
+        return sse.encode_json(error.body())
+
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """See `gossamer.protocol.wire.Wire.whole`."""
+        return response_body(self._envelope, completion)
+
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        """See `gossamer.protocol.wire.Wire.error_body`."""
+        return error.body()
+
+
+def response_body(envelope: Envelope, completion: Completion) -> dict[str, Any]:
+    """The ``chat.completion`` object of a whole answer."""
+    return _response(
+        envelope,
+        reasoning=completion.reasoning,
+        content=completion.content,
+        calls=[call.to_dict() for call in completion.tool_calls],
+        finish=completion.finish,
+        usage=None if completion.usage is None else usage_body(completion.usage),
+        logprobs=logprobs_body(completion.logprobs),
+    )
 
 
 def _response(

@@ -39,9 +39,9 @@ def encode(data: str, *, event: str | None = None) -> bytes:
     return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode()
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: Any, *, event: str | None = None) -> bytes:
     """One event whose data is a JSON value, on one line by any definition of a line."""
-    return encode(msgspec.json.encode(value).decode().translate(_LINE_BREAKS))
+    return encode(msgspec.json.encode(value).decode().translate(_LINE_BREAKS), event=event)
 
 
 def encode_comment(text: str) -> bytes:

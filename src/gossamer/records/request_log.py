@@ -15,7 +15,9 @@ from gossamer.records.envelope import Count, Digest, Record, Seconds, Time
 
 Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:/@+-]{1,128}$")]
 """A short id or name: no spaces, so no prose."""
-WireFormat = Literal["openai.chat", "openai.responses", "anthropic.messages"]
+WireFormat = Literal[
+    "openai.chat", "openai.responses", "anthropic.messages", "anthropic.count_tokens", "gossamer.tokenize"
+]
 
 
 class RequestLog(Record, frozen=True, kw_only=True, tag="gossamer.request_log/1", omit_defaults=True):
@@ -49,6 +51,7 @@ class RequestLog(Record, frozen=True, kw_only=True, tag="gossamer.request_log/1"
     upstream: Identifier | None = None
     arm: Identifier | None = None
     num_retries: Count = 0
+    """Tries of this very request before this one, as its client says."""
     conversation: Digest | None = None
     tenant: Digest | None = None
     cost_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gossamer.engine.api import (
     DEFAULT_MAX_TOKENS,
     BanTokens,
     ContextLengthError,
+    Embeddings,
     Engine,
     EngineError,
     LogitMask,
+    RequestOptions,
     SamplingParams,
     SubmitError,
     TokenEvent,
 )
-from gossamer.gateway.upstream import Context
-from gossamer.protocol.errors import ApiError, RequestError
+from gossamer.engine.batched import QueueFullError
+from gossamer.gateway.upstream import Context, Meter
+from gossamer.protocol.errors import ApiError, RequestError, context_exceeded
 from gossamer.protocol.events import (
     ContentDelta,
     Event,
     Finish,
     FinishReason,
+    PromptUsage,
     ReasoningDelta,
     ToolCallArguments,
     ToolCallBegin,
@@ -34,14 +38,17 @@ from gossamer.protocol.events import (
 )
 from gossamer.protocol.request import Request
 from gossamer.server.constraints import Constraints, is_constrained
+from gossamer.server.images import ImageEncoder, ReadImage, SentImage, images_of, place
 from gossamer.server.logprobs import ContentLogprobs
 from gossamer.server.stop_strings import StopScanner
-from gossamer.text.chat import Rendered, render
+from gossamer.text.chat import Media, Rendered, render
 from gossamer.text.errors import ChatFormatError
+from gossamer.text.specials import MEDIA_PAD
 from gossamer.text.stream import ChatParser, Delta
 from gossamer.text.tokenizer import Tokenizer
 
 STOP_TOKENS = ("<|end_of_msg|>", "[EOS]")
+QUEUE_RETRY_S = 1
 STRUCTURE_TOKENS = ("<|open|>", "<|close|>", "<|sep|>")
 
 
@@ -50,62 +57,125 @@ class EngineUpstream:
     """Renders, submits, parses.  See `gossamer.gateway.upstream.Upstream`.
 
     ``vocab_size`` is the model's; ids that the tokenizer does not know, and special tokens that have no
-    place in an answer (media, padding, reserved), are never sampled.
+    place in an answer (media, padding, reserved), are never sampled.  ``context_limit`` None leaves the
+    context to the engine.  Without ``images`` the model reads text only.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     vocab_size: int
+    context_limit: int | None = None
+    images: ImageEncoder | None = None
+
+    @property
+    def max_context(self) -> int:
+        """Tokens that prompt and answer may take together: what the engine holds, or less by choice."""
+        if self.context_limit is None:
+            return self.engine.max_context
+        return min(self.engine.max_context, self.context_limit)
+
+    async def tokenize(self, request: Request) -> Sequence[int]:
+        """See `gossamer.gateway.upstream.Upstream.tokenize`; of images the sizes alone are read."""
+        if sent := images_of(request):
+            return (await self._seen(sent, request))[0].ids
+        return (await asyncio.to_thread(self.render, request)).ids
 
     def send(self, request: Request, context: Context) -> AsyncGenerator[Event]:
         """See `gossamer.gateway.upstream.Upstream.send`."""
+        sent = images_of(request)
+        if sent:
+            return self._answer_about(sent, request, context)
         rendered = self.render(request)
+        self._check_length(request, rendered)
         if is_constrained(request):
-            return self._constrained(request, rendered)
-        return self._answer(request, rendered, self._submit(request, rendered, None))
+            return self._constrained(request, rendered, context)
+        return self._answer(request, rendered, self._submit(request, rendered, context), context.meter)
 
-    async def _constrained(self, request: Request, rendered: Rendered) -> AsyncGenerator[Event]:
-        """An answer of a fixed shape; planned in a thread, for a large schema takes a while."""
+    def _check_length(self, request: Request, rendered: Rendered) -> None:
         num_prompt = len(rendered.ids)
-        left = self.engine.max_context - num_prompt
-        if left < (request.max_tokens or 1):
-            raise _too_long(
-                ContextLengthError(
-                    max_context=self.engine.max_context, num_prompt=num_prompt, max_tokens=request.max_tokens
-                )
+        if num_prompt + (request.max_tokens or 1) > self.max_context:
+            raise context_exceeded(self.max_context, num_prompt, request.max_tokens)
+
+    async def _seen(
+        self, sent: Sequence[SentImage], request: Request
+    ) -> tuple[Rendered, list[ReadImage], ImageEncoder]:
+        """The prompt with its images' places; raises RequestError where one cannot be read."""
+        if self.images is None:
+            where = sent[0].where
+            raise RequestError(
+                f"{where} is an image; this model reads text only", param=where, code="unsupported_value"
             )
-        limit = min(request.max_tokens or DEFAULT_MAX_TOKENS, left)
+        read = await self.images.read(sent)
+        return self.render(request, media=[image.media for image in read]), read, self.images
+
+    async def _answer_about(
+        self, sent: Sequence[SentImage], request: Request, context: Context
+    ) -> AsyncGenerator[Event]:
+        """Sizes first: a conversation that does not fit is refused before the tower works on it."""
+        rendered, images, encoder = await self._seen(sent, request)
+        self._check_length(request, rendered)
+        rows = await encoder.encode(images)
+        embeddings = place(rendered, self.tokenizer.special(MEDIA_PAD), images, rows)
+        if is_constrained(request):
+            answer = self._constrained(request, rendered, context, embeddings)
+        else:
+            tokens = self._submit(request, rendered, context, embeddings=embeddings)
+            answer = self._answer(request, rendered, tokens, context.meter)
+        async with aclosing(answer):
+            async for event in answer:
+                yield event
+
+    async def _constrained(
+        self,
+        request: Request,
+        rendered: Rendered,
+        context: Context,
+        embeddings: Sequence[Embeddings] = (),
+    ) -> AsyncGenerator[Event]:
+        """An answer of a fixed shape; planned in a thread, for a large schema takes a while."""
+        limit = self._limit(request, len(rendered.ids))
         mask = await asyncio.to_thread(self.constraints.mask, request, rendered, limit=limit)
-        async with aclosing(self._answer(request, rendered, self._submit(request, rendered, mask))) as events:
+        tokens = self._submit(request, rendered, context, mask, embeddings)
+        async with aclosing(self._answer(request, rendered, tokens, context.meter)) as events:
             async for event in events:
                 yield event
 
     def _submit(
-        self, request: Request, rendered: Rendered, mask: LogitMask | None
+        self,
+        request: Request,
+        rendered: Rendered,
+        context: Context,
+        mask: LogitMask | None = None,
+        embeddings: Sequence[Embeddings] = (),
     ) -> AsyncIterator[TokenEvent]:
         try:
-            return self.engine.submit(rendered.ids, self.sampling_params(request, mask))
+            params = self.sampling_params(request, mask)
+            if self.context_limit is not None:
+                params = replace(params, max_tokens=self._limit(request, len(rendered.ids)))
+            options = RequestOptions(fairness_key=context.tenant, cache_salt=context.tenant)
+            tokens = self.engine.submit(rendered.ids, params, options, embeddings=embeddings)
+        except QueueFullError as error:
+            raise ApiError(
+                f"the engine is overloaded: {error}",
+                status=503,
+                type="engine_overloaded_error",
+                code="engine_overloaded",
+                retry_after_s=QUEUE_RETRY_S,
+            ) from None
         except ContextLengthError as error:
-            raise _too_long(error) from None
+            # Only an engine that holds less than it says.
+            raise context_exceeded(error.max_context, len(rendered.ids), request.max_tokens) from None
         except SubmitError as error:
             raise RequestError(str(error)) from None
+        context.meter.prompt_tokens = len(rendered.ids)
+        return tokens
 
-    def render(self, request: Request) -> Rendered:
-        """The prompt.
+    def render(self, request: Request, *, media: Sequence[Media] = ()) -> Rendered:
+        """The prompt; ``media`` has an entry for each image part.
 
         Raises:
-            RequestError: the chat format cannot express it, or it holds images, which this model lacks.
+            RequestError: the chat format cannot express it.
         """
-        for index, message in enumerate(request.messages):
-            for part in (
-                () if message.content is None or isinstance(message.content, str) else message.content
-            ):
-                if part.kind != "text":
-                    raise RequestError(
-                        f"messages[{index}].content holds {part.kind}; this model reads text only",
-                        param=f"messages[{index}].content",
-                        code="unsupported_value",
-                    )
         try:
             return render(
                 [message.to_dict() for message in request.messages],
@@ -114,9 +184,14 @@ class EngineUpstream:
                 reasoning_effort=request.reasoning_effort,
                 tool_choice=request.tool_choice,
                 response_format=request.response_format,
+                media=media,
             )
         except ChatFormatError as error:
             raise RequestError(str(error)) from None
+
+    def _limit(self, request: Request, num_prompt: int) -> int:
+        """Most tokens that the answer can have."""
+        return min(request.max_tokens or DEFAULT_MAX_TOKENS, self.max_context - num_prompt)
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -148,7 +223,7 @@ class EngineUpstream:
         )
 
     async def _answer(
-        self, request: Request, rendered: Rendered, tokens: AsyncIterator[TokenEvent]
+        self, request: Request, rendered: Rendered, tokens: AsyncIterator[TokenEvent], meter: Meter
     ) -> AsyncGenerator[Event]:
         # Ids count on through the conversation, so that no two calls of it share one.
         earlier = sum(len(message.tool_calls) for message in request.messages)
@@ -166,6 +241,11 @@ class EngineUpstream:
         async with aclosing(tokens):
             async for token in _as_api_errors(tokens):
                 counter.count(token)
+                meter.completion_tokens = counter.num_tokens
+                if counter.num_tokens == 1:
+                    # Engines without a prefix cache do not count what was found in one.
+                    meter.cached_tokens = getattr(tokens, "cached_tokens", 0)
+                    yield PromptUsage(prompt_tokens=len(rendered.ids), cached_tokens=meter.cached_tokens)
                 assert token.token_id is not None
                 stopped = token.finish_reason == "stop"
                 was_content = parser.in_content
@@ -182,9 +262,10 @@ class EngineUpstream:
         yield Usage(
             prompt_tokens=len(rendered.ids),
             completion_tokens=counter.num_tokens,
+            cached_tokens=meter.cached_tokens or 0,
             reasoning_tokens=counter.num_reasoning,
         )
-        yield Finish(reader.finish or parser.finish_reason() or "stop")
+        yield Finish(reader.finish or parser.finish_reason() or "stop", reader.stop)
 
 
 class _Reader:
@@ -198,6 +279,11 @@ class _Reader:
         self._num_said = 0
         self._num_shown = 0
         self.finish: FinishReason | None = None
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._scanner.hit
 
     def note(self, token: TokenEvent) -> None:
         """Take a token of the content; before its own text is read."""
@@ -219,7 +305,7 @@ class _Reader:
             self._num_said += len(delta.text)
             if text := self._scanner.feed(delta.text):
                 yield self._shown(text)
-            if self._scanner.hit:
+            if self._scanner.hit is not None:
                 self.finish = "stop"
             return
         yield from self._held_content()
@@ -263,15 +349,9 @@ class _Counter:
         return not request.ignore_eos and self.num_tokens >= request.min_tokens
 
 
-def _too_long(error: ContextLengthError) -> RequestError:
-    return RequestError(str(error), param="messages", code="context_length_exceeded")
-
-
 async def _as_api_errors(tokens: AsyncIterator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
     try:
         async for token in tokens:
-            if token.finish_reason == "deadline":
-                raise ApiError("the request's time ran out", status=504, code="deadline_exceeded")
             if token.token_id is None:
                 if token.finish_reason == "deadline":
                     raise ApiError(

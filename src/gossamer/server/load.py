@@ -19,14 +19,17 @@ from gossamer.kernels import backend
 from gossamer.kernels.cache_rows import CacheType, StateType
 from gossamer.kernels.network import Precision
 from gossamer.kernels.random_weights import random_weights
+from gossamer.kernels.vision_folder import SUBFOLDER, open_tower
 from gossamer.server.engine_upstream import EngineUpstream
+from gossamer.server.images import Fetch, ImageEncoder
 from gossamer.text.tokenizer import Tokenizer
 
 BUNDLED = Path(gossamer.__file__).parent / "data"
 """Models that ship in the package, a folder each."""
 SMALL = ("nano", "debug")
 MAX_SEQUENCES = 16
-MAX_THREADS, MOST_SEQUENCES = 1024, 4096
+MAX_QUEUE = 256
+MAX_THREADS, MOST_SEQUENCES, MOST_QUEUED = 1024, 4096, 1 << 20
 SMALL_CACHE, CACHE_SHARE = 1 << 30, 0.25
 """Cache of nano and debug in bytes; share of the free memory for any other model."""
 SPILL_BYTES = 8 << 30
@@ -56,6 +59,7 @@ class Resources:
         threads: That compute; None takes one for nano and debug, every core otherwise.
         cache_bytes: For sequences' state and cache; None takes a share of the free memory.
         max_sequences: Most requests at a time; others wait.
+        max_queue: Most requests that wait; more are told to come again.
         precision: Of products; see `gossamer.kernels.network.Precision`.
         cache_dtype: Of latent KV and indexer keys; see `gossamer.kernels.network.CacheSize`.
         state_dtype: Of KDA state; see there.
@@ -68,6 +72,7 @@ class Resources:
     threads: int | None = None
     cache_bytes: int | None = None
     max_sequences: int = MAX_SEQUENCES
+    max_queue: int = MAX_QUEUE
     precision: Precision = field(default_factory=Precision)
     cache_dtype: CacheType = "bf16"
     state_dtype: StateType = "f32"
@@ -80,6 +85,7 @@ class Resources:
         for name, most in (
             ("threads", MAX_THREADS),
             ("max_sequences", MOST_SEQUENCES),
+            ("max_queue", MOST_QUEUED),
             ("cache_bytes", None),
             ("spill_bytes", None),
         ):
@@ -92,7 +98,12 @@ class Resources:
 
 
 def load(
-    model: str, *, seed: int | None = None, resources: Resources | None = None, warn: Callable[[str], None]
+    model: str,
+    *,
+    seed: int | None = None,
+    resources: Resources | None = None,
+    fetch: Fetch | None = None,
+    warn: Callable[[str], None],
 ) -> Loaded:
     """Load a model.
 
@@ -101,6 +112,7 @@ def load(
             layout with its tokenizer; a preset name wins over a folder of that name.
         seed: Default seed of the engine, and of random weights (0 there if None).
         resources: What it may take.
+        fetch: Gets images behind URLs; None reads data URLs only.
         warn: Told what the user should know about this model.
 
     Raises:
@@ -129,7 +141,7 @@ def load(
             instructions=wanted.instructions,
         )
         source = f"debug {seed or 0} {gossamer.__version__}"
-        return _assemble(model, runner, Tokenizer.bytes_only(), seed, _prefixes(source, wanted))
+        return _assemble(model, runner, Tokenizer.bytes_only(), seed, _prefixes(source, wanted), wanted)
     folder = _folder(model)
     runner = open_folder(
         folder,
@@ -142,7 +154,10 @@ def load(
         instructions=wanted.instructions,
     )
     source = "" if wanted.spill is None else _fingerprint(folder)
-    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, _prefixes(source, wanted))
+    tower = open_tower(folder, runner.config)
+    images = None if tower is None else ImageEncoder(*tower, fetch=fetch)
+    prefixes = _prefixes(source, wanted)
+    return _assemble(model_name(model), runner, Tokenizer.load(folder), seed, prefixes, wanted, images)
 
 
 def model_name(model: str) -> str:
@@ -218,7 +233,9 @@ def _prefixes(source: str, resources: Resources) -> CacheSettings:
 def _fingerprint(folder: Path) -> str:
     """Tells checkpoints apart without reading them whole: config, and each file's header, size and time."""
     digest = blake2b(gossamer.__version__.encode())
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+    for path in sorted(
+        [folder / "config.json", *folder.glob("*.safetensors"), *(folder / SUBFOLDER).glob("*")]
+    ):
         found = path.stat()
         with path.open("rb") as file:
             head = file.read(1 << 20)
@@ -228,7 +245,13 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _assemble(
-    name: str, runner: NativeRunner, tokenizer: Tokenizer, seed: int | None, prefixes: CacheSettings
+    name: str,
+    runner: NativeRunner,
+    tokenizer: Tokenizer,
+    seed: int | None,
+    prefixes: CacheSettings,
+    resources: Resources,
+    images: ImageEncoder | None = None,
 ) -> Loaded:
     config = runner.config
     if tokenizer.vocab_size > config.vocab_size:
@@ -237,8 +260,9 @@ def _assemble(
         )
     # Every sequence that has a slot may run: a token each, and a block of somebody's prompt.
     tokens = max(EngineSettings.max_batch_tokens, runner.num_slots + runner.block_size - 1)
-    engine = BatchedEngine(runner, EngineSettings(max_batch_tokens=tokens, seed=seed, cache=prefixes))
-    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size)
+    settings = EngineSettings(max_batch_tokens=tokens, seed=seed, cache=prefixes)
+    engine = BatchedEngine(runner, settings, max_queue=resources.max_queue)
+    upstream = EngineUpstream(engine=engine, tokenizer=tokenizer, vocab_size=config.vocab_size, images=images)
     return Loaded(
         name=name, config=config, tokenizer=tokenizer, runner=runner, engine=engine, upstream=upstream
     )

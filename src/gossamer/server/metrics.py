@@ -6,14 +6,17 @@ The engine keeps its numbers without knowing who asks: the protocols here are al
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.gateway.app import Page
+from gossamer.gateway.service import FrontCounts
 from gossamer.server.exposition import CONTENT_TYPE, Buckets, Kind, MetricFamily, Sample, render
 
 PATH = "/metrics"
@@ -137,6 +140,15 @@ class MeasuredEngine(Protocol):
         ...
 
 
+def resident_bytes() -> int | None:
+    """Memory that this process holds; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServingMetrics:
     """The metrics of one served model.
@@ -145,11 +157,15 @@ class ServingMetrics:
         model_name: The id it is served under; every sample carries it as a label.
         engine: Asked at each scrape.
         expert_loads: Asked at each scrape; None where nobody counts.
+        front: Asked at each scrape for what the HTTP front has done; None without one.
+        resident_bytes: The same for the memory that the process holds; None where that is unknown.
     """
 
     model_name: str
     engine: MeasuredEngine
     expert_loads: ExpertLoads | None = None
+    front: Callable[[], FrontCounts] | None = None
+    resident_bytes: Callable[[], int | None] = resident_bytes
 
     def page(self) -> Page:
         """What ``GET /metrics`` answers."""
@@ -161,6 +177,15 @@ class ServingMetrics:
         families = [*self._gauges(state), *self._counters(counts), *self._histograms(counts)]
         if self.expert_loads is not None:
             families.append(self._loads(self.expert_loads()))
+        if self.front is not None:
+            families += self._front(self.front())
+        resident = self.resident_bytes()
+        if resident is not None:
+            samples = [Sample(resident)]
+            text = "Memory that the process holds."
+            families.append(
+                MetricFamily("process_resident_memory_bytes", help=text, kind="gauge", samples=samples)
+            )
         return families
 
     def _gauges(self, state: State) -> list[MetricFamily]:
@@ -210,6 +235,27 @@ class ServingMetrics:
         ]
         text = "Tokens that each routed expert has worked on, by 0-based layer."
         return self._family("expert_load_tokens_total", "counter", text, samples)
+
+    def _front(self, front: FrontCounts) -> list[MetricFamily]:
+        # Copies: another thread goes on counting.
+        responses = [
+            Sample(n, self._labels(handler=route, method=method, status=str(status)))
+            for (route, method, status), n in sorted(front.responses.copy().items())
+        ]
+        errors = [Sample(n, self._labels(code=code)) for code, n in sorted(front.errors.copy().items())]
+        return [
+            self._family(
+                "http_requests_total", "counter", "Requests by route, method and status.", responses
+            ),
+            self._family("errors_total", "counter", "Requests without a whole answer, by code.", errors),
+            self._one(
+                "client_retries_total",
+                "counter",
+                "Requests whose client said that it had tried before.",
+                front.client_retries,
+            ),
+            self._one("http_requests_in_flight", "gauge", "Requests being answered.", front.in_flight),
+        ]
 
     def _one(self, name: str, kind: Kind, text: str, value: float | Buckets) -> MetricFamily:
         return self._family(name, kind, text, [Sample(value, self._labels())])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gossamer.gateway import process
-from gossamer.gateway.app import create_app
+from gossamer.gateway.app import MAX_BODY_BYTES, create_app
+from gossamer.gateway.keys import KeyRing
+from gossamer.gateway.service import ServiceSettings, is_loopback
 from gossamer.protocol.request import Passback
 from gossamer.server.metrics import PATH as METRICS_PATH
 from gossamer.server.metrics import ServingMetrics
@@ -15,9 +18,77 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
+    from gossamer.gateway.logs import LogFormat
     from gossamer.kernels.cache_rows import CacheType, StateType
     from gossamer.kernels.network import Activations, Trunk
     from gossamer.server.load import Loaded
+
+MOST_BODY_BYTES, MOST_DRAIN_S = 4 << 30, 3600
+MIN_CONTEXT = 16
+TWIN = "-highspeed"
+"""Ends the id of a second name of the same model: clients of the family choose between the two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontOptions:
+    """What the HTTP front asks of its clients.
+
+    Attributes:
+        api_keys: Their file; None serves everybody.
+        allow_public: Serve everybody even where other machines reach the server.
+        allow_origins: Web pages that may read answers.
+        max_body_bytes: Of one request.
+        drain_s: Seconds that answers in flight are given when the server is asked to end.
+        passback: See `gossamer.protocol.request.parse`.
+        strict_kimi: The same.
+        max_context: Most tokens of prompt and answer together; None leaves it to the engine.
+        log_level: What is logged; see `gossamer.gateway.logs`.
+        log_format: How.
+    """
+
+    api_keys: Path | None = None
+    allow_public: bool = False
+    allow_origins: tuple[str, ...] = ()
+    max_body_bytes: int = MAX_BODY_BYTES
+    drain_s: float = process.DRAIN_S
+    passback: Passback = "reject"
+    strict_kimi: bool = False
+    max_context: int | None = None
+    log_level: str = "info"
+    log_format: LogFormat = "text"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be served with."""
+        if not 1 <= self.max_body_bytes <= MOST_BODY_BYTES:
+            raise process.ServeError(
+                f"the largest body must be from 1 to {MOST_BODY_BYTES:,} bytes, got {self.max_body_bytes:,}"
+            )
+        if self.max_context is not None and self.max_context < MIN_CONTEXT:
+            raise process.ServeError(
+                f"--max-context must be at least {MIN_CONTEXT} tokens, got {self.max_context}"
+            )
+        if not 0 <= self.drain_s <= MOST_DRAIN_S:
+            raise process.ServeError(
+                f"--drain must be from 0 to {MOST_DRAIN_S} seconds, got {self.drain_s:g}"
+            )
+
+    def settings(self, host: str) -> ServiceSettings:
+        """The same for the front, at the address it will listen on.
+
+        Raises:
+            gossamer.gateway.process.ServeError: strangers would be let in.
+            gossamer.gateway.keys.KeyFileError: the keys cannot be read.
+        """
+        process.check_exposure(host, has_keys=self.api_keys is not None, allow_public=self.allow_public)
+        keys = None if self.api_keys is None else KeyRing(self.api_keys)
+        # Where only this machine's own people are meant, a page of the web that calls itself by another name
+        # must not be one of them.
+        private = keys is None and is_loopback(host)
+        hosts = frozenset({"localhost", "127.0.0.1", "::1", host.lower()}) if private else None
+        return ServiceSettings(keys=keys, allowed_hosts=hosts, allow_origins=self.allow_origins)
+
+
+DEFAULT_FRONT = FrontOptions()
 
 
 def serve(
@@ -37,26 +108,29 @@ def serve(
     spill: Path | None = None,
     spill_bytes: int | None = None,
     instructions: str | None = None,
-    log_level: str = "info",
-    passback: Passback = "require",
+    max_queue: int | None = None,
+    front: FrontOptions = DEFAULT_FRONT,
 ) -> int:
     """Serve one model until SIGINT or SIGTERM; returns the exit code.
 
     Raises:
-        gossamer.gateway.process.ServeError: port taken or an unknown log level.
+        gossamer.gateway.process.ServeError: port taken, an unknown log level, or strangers would be let in.
+        gossamer.gateway.keys.KeyFileError: the keys cannot be read.
         gossamer.errors.GossamerError: the model cannot be loaded.
     """
-    process.configure_logging(log_level)
+    process.configure_logging(front.log_level, front.log_format)
+    settings = front.settings(host)
     with process.bind(host, port) as sock:
         process.say(f"loading {model}")
         # Only now: a taken port should be told at once.
         from gossamer.kernels.network import Precision
-        from gossamer.server.load import SPILL_BYTES, Resources, load
+        from gossamer.server.load import MAX_QUEUE, SPILL_BYTES, Resources, load
 
         resources = Resources(
             threads=threads,
             cache_bytes=cache_bytes,
             max_sequences=max_sequences,
+            max_queue=MAX_QUEUE if max_queue is None else max_queue,
             precision=Precision(activations=activations, trunk=trunk),
             cache_dtype=cache_dtype,
             state_dtype=state_dtype,
@@ -68,18 +142,30 @@ def serve(
             model, seed=seed, resources=resources, warn=lambda text: process.say(f"WARNING: {text}")
         )
         name = served_model_name or loaded.name
-        app = _app(name, loaded, passback)
+        app = _app(name, loaded, front, settings)
         ready = f"serving {name} at {process.address(sock)} (Ctrl-C stops)"
-        process.run(app, sock, on_ready=lambda: process.say(ready))
+        process.run(app, sock, on_ready=lambda: process.say(ready), drain_s=front.drain_s)
     process.say("stopped")
     return 0
 
 
-def _app(name: str, loaded: Loaded, passback: Passback) -> Starlette:
-    metrics = ServingMetrics(model_name=name, engine=loaded.engine, expert_loads=loaded.runner.expert_loads)
-    return create_app(
-        {name: loaded.upstream},
-        passback=passback,
+def _app(name: str, loaded: Loaded, front: FrontOptions, settings: ServiceSettings) -> Starlette:
+    metrics = ServingMetrics(
+        model_name=name,
+        engine=loaded.engine,
+        expert_loads=loaded.runner.expert_loads,
+        # The app counts, and holds the page that shows it.
+        front=lambda: app.state.counts,
+    )
+    upstream = replace(loaded.upstream, context_limit=front.max_context)
+    app = create_app(
+        {name: upstream, f"{name}{TWIN}": upstream},
+        max_body_bytes=front.max_body_bytes,
+        passback=front.passback,
+        strict_kimi=front.strict_kimi,
         on_close=[loaded.engine.close],
         pages={METRICS_PATH: metrics.page()},
+        settings=settings,
+        ready=lambda: loaded.engine.is_alive,
     )
+    return app

@@ -14,17 +14,18 @@ class StopScanner:
     def __init__(self, stops: Sequence[str]):
         self._stops = tuple(stops)
         self._held = ""
-        self.hit = False
+        self.hit: str | None = None
+        """The stop string that was met."""
 
     def feed(self, text: str) -> str:
         """Text that can be shown now; empty after a hit."""
-        if self.hit or not self._stops:
-            return "" if self.hit else text
+        if self.hit is not None or not self._stops:
+            return text if self.hit is None else ""
         self._held += text
-        ends = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if ends:
-            self.hit = True
-            shown, self._held = self._held[: min(ends)[1]], ""
+            _, at, self.hit = min(ends)
+            shown, self._held = self._held[:at], ""
             return shown
         keep = self._longest_beginning()
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]

@@ -24,8 +24,9 @@ def compare(
     definition: Callable[..., Tensor],
     inputs: Sequence[Tensor],
     tolerance: float,
+    floor: float = 1e-2,
 ) -> None:
-    """Output and every gradient within the tolerance, relative to the largest element of each."""
+    """Output and every gradient within the tolerance, relative to the largest element of each or `floor`."""
     results = []
     for function, dtype in ((fused, torch.float32), (definition, torch.float64)):
         leaves = [x.to(dtype).requires_grad_() for x in inputs]
@@ -37,7 +38,7 @@ def compare(
         assert got.dtype == torch.float32
         assert got.shape == want.shape
         error = (got.double() - want).abs().max().item()
-        scale = max(want.abs().max().item(), 1e-2)
+        scale = max(want.abs().max().item(), floor)
         assert error <= tolerance * scale, f"tensor {i}: off by {error:.2e} at a scale of {scale:.2e}"
 
 
@@ -84,8 +85,10 @@ def test_mix(rows, width, num, seed, normed):
             lambda g, v: fused(norm, proj, g, v), lambda g, v: rms_norm(v, g, 1e-3), [gain, values[0]], 1e-5
         )
     else:
-        # The scores' gradient is a difference of sums over the width.
-        compare(fused, definition, [norm, proj / width**0.5, gain, *values], 3e-5)
+        # The scores' gradient is a difference of sums over the width, whose terms are of order one: where the
+        # sums cancel, float32 leaves an error of their size, about sqrt(width), not of the difference's.
+        floor = max(1e-2, width**0.5 / 50)
+        compare(fused, definition, [norm, proj / width**0.5, gain, *values], 3e-5, floor)
 
 
 @given(ROWS, WIDTHS, SEEDS)

@@ -92,12 +92,12 @@ def logits(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
     return linear(hidden(model, ids, ask), model.lm_head.weight)
 
 
-def hidden(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
-    """The normed output of the last layer, [B, T, D], that the head reads."""
+def hidden(model: Transformer, ids: Tensor, ask: Ask, embeddings: Tensor | None = None) -> Tensor:
+    """The normed output of the last layer, [B, T, D], that the head reads; see `Transformer.forward`."""
     text = model.model
     block_size = model.config.attn_res_block_size or 1
     betas = (model.config.situ_beta or 1.0, model.config.situ_linear_beta)
-    prefix = embedding(ids, text.embed_tokens.weight)  # [B, T, D]
+    prefix = embedding(ids, text.embed_tokens.weight) if embeddings is None else embeddings  # [B, T, D]
     blocks: list[Tensor] = []
     for i, layer in enumerate(text.decoder_layers()):
         x = mix_norm(

@@ -1,0 +1,1 @@
+"""nano's small vision tower: images to learn from, and how it learns beside the frozen text network."""
