@@ -86,8 +86,8 @@ def check_texts(guides, seed, *, texts):
 def check_validator(guides, seed, *, instances):
     """The validator that judges the texts says yes to what another package made from the schema."""
     for schema, _, _ in guides:
-        if "node" in schema.get("$defs", ()):
-            continue  # it does not follow references that lead back to themselves
+        if "node" in schema.get("$defs", ()) or '"prefixItems"' in json.dumps(schema):
+            continue  # it knows neither references that lead back to themselves nor this keyword
         validator = DRAFT(schema, format_checker=DRAFT.FORMAT_CHECKER)
         for value in drawn(hypothesis_jsonschema.from_schema(schema), instances, seed):
             validator.validate(value)

@@ -1,7 +1,11 @@
+import json
+
 import pytest
 from hypothesis import given
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from gossamer.protocol import sse
+from gossamer.protocol.completion import Collector
 from gossamer.protocol.events import (
     ContentDelta,
     Finish,
@@ -10,7 +14,7 @@ from gossamer.protocol.events import (
     ToolCallBegin,
     Usage,
 )
-from gossamer.protocol.openai import ChunkWriter, Envelope, ResponseWriter, accumulate
+from gossamer.protocol.openai import ChatWire, ChunkWriter, Envelope, ResponseWriter, accumulate
 from protocol.strategies import answers
 
 ENVELOPE = Envelope(id="chatcmpl-1", model="m", created=1_700_000_000)
@@ -108,3 +112,19 @@ def test_an_unfinished_answer_is_not_a_response():
         accumulate(chunks_of([ReasoningDelta("hm")]))
     with pytest.raises(ValueError, match="before a finish_reason"):
         accumulate([])
+
+
+@given(answers())
+def test_reasoning_can_have_both_names(events):
+    """B01, B03: a client that reads the other name gets the same text, streamed or not."""
+    wire, collector, writer = ChatWire(ENVELOPE, both_names=True), Collector(), ChatWire(ENVELOPE)
+    for event in events:
+        collector.write(event)
+    message = wire.whole(collector.completion())["choices"][0]["message"]
+    assert message.pop("reasoning") == message["reasoning_content"]
+    assert message == writer.whole(collector.completion())["choices"][0]["message"]
+    data = b"".join(wire.write(event) for event in events)
+    chunks = [json.loads(event.data) for event in sse.Decoder().feed(data)]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("reasoning", "") for delta in deltas) == message["reasoning_content"]
+    assert accumulate(chunks)["choices"][0]["message"] == message

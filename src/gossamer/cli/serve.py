@@ -25,6 +25,7 @@ class FrontFlags:
         passback: What to do with an assistant message that has tool calls and no reasoning: reject it as the
             published model's API does, warn (a header and the log say so), or allow it.
         strict_kimi: Refuse sampling parameters that the published model fixes, such as a temperature not 1.
+        both_reasoning_names: Give reasoning in the chat format as reasoning_content and as reasoning.
         max_context: Most tokens of prompt and answer together; default: what the model and its memory hold.
         api_keys: The file of keys; only who brings one is served. It may change while the server runs.
         allow_public_without_keys: Serve everybody who can reach an address that other machines reach.
@@ -38,6 +39,7 @@ class FrontFlags:
     log_format: Literal["text", "json"] = "text"
     passback: Literal["reject", "warn", "allow"] = "reject"
     strict_kimi: bool = False
+    both_reasoning_names: bool = False
     max_context: int | None = None
     api_keys: Path | None = None
     allow_public_without_keys: bool = False
@@ -57,6 +59,7 @@ class FrontFlags:
             drain_s=self.drain,
             passback=self.passback,
             strict_kimi=self.strict_kimi,
+            both_names=self.both_reasoning_names,
             max_context=self.max_context,
             log_level=self.log_level,
             log_format=self.log_format,

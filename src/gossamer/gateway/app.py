@@ -92,6 +92,7 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     passback: Passback = "reject",
     strict_kimi: bool = False,
+    both_names: bool = False,
     pages: Mapping[str, Page] | None = None,
     on_close: Sequence[Callable[[], Awaitable[None]]] = (),
     settings: ServiceSettings = NO_SETTINGS,
@@ -104,6 +105,7 @@ def create_app(
         max_body_bytes: Larger bodies are refused with 413.
         passback: See `gossamer.protocol.request.parse`.
         strict_kimi: The same.
+        both_names: See `gossamer.protocol.openai.ChatWire`.
         pages: More paths to ``GET``, such as ``/metrics``.
         on_close: Awaited once when the server has stopped.
         settings: What is asked of clients.
@@ -120,6 +122,7 @@ def create_app(
         max_body_bytes=max_body_bytes,
         passback=passback,
         strict_kimi=strict_kimi,
+        both_names=both_names,
         created=int(time.time()),
         ready=ready,
     )
@@ -130,18 +133,7 @@ def create_app(
         for close in on_close:
             await close()
 
-    routes += [
-        _route("/v1/chat/completions", front.chat_completions, "POST"),
-        *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
-        *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
-        _route("/v1/responses", front.responses, "POST"),
-        _route("/v1/tokenize", front.tokenize, "POST"),
-        *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
-        *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),
-        _route("/healthz", front.healthz, "GET"),
-        _route("/readyz", front.readyz, "GET"),
-        *(_route(path, page.answer, "GET") for path, page in (pages or {}).items()),
-    ]
+    routes += _routes(front, pages or {})
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: _http_error},
@@ -151,6 +143,21 @@ def create_app(
     app.state.closing, app.state.draining = front.closing, front.draining
     app.state.counts = service.counts
     return app
+
+
+def _routes(front: Front, pages: Mapping[str, Page]) -> list[Route]:
+    return [
+        _route("/v1/chat/completions", front.chat_completions, "POST"),
+        *(_route(f"{root}/messages", front.messages, "POST") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/messages/count_tokens", front.count_tokens, "POST") for root in ANTHROPIC_ROOTS),
+        _route("/v1/responses", front.responses, "POST"),
+        _route("/v1/tokenize", front.tokenize, "POST"),
+        *(_route(f"{root}/models", front.models, "GET") for root in ANTHROPIC_ROOTS),
+        *(_route(f"{root}/models/{{name:path}}", front.model, "GET") for root in ANTHROPIC_ROOTS),
+        _route("/healthz", front.healthz, "GET"),
+        _route("/readyz", front.readyz, "GET"),
+        *(_route(path, page.answer, "GET") for path, page in pages.items()),
+    ]
 
 
 def _middleware(service: Service, settings: ServiceSettings) -> list[Middleware]:

@@ -39,6 +39,7 @@ class Front:
     max_body_bytes: int
     passback: Passback
     strict_kimi: bool
+    both_names: bool
     created: int
     ready: Callable[[], bool]
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,7 +64,11 @@ class Front:
         parsed = parse(await self._json(request), passback=self.passback, strict_kimi=self.strict_kimi)
         upstream = self._upstream(parsed.model)
         request_id = request_id_of(request.scope)
-        wire = ChatWire(_envelope("chatcmpl-", request_id, parsed.model), include_usage=parsed.include_usage)
+        wire = ChatWire(
+            _envelope("chatcmpl-", request_id, parsed.model),
+            include_usage=parsed.include_usage,
+            both_names=self.both_names,
+        )
         return Answer(parsed, upstream, wire, request_id=request_id, closing=self.closing)
 
     async def messages(self, request: HttpRequest) -> Response | Answer:

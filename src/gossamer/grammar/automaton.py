@@ -16,8 +16,8 @@ DONE = 1
 """The state of a text that is complete and has no continuation."""
 NEVER = 1 << 60
 """The cost of what cannot be completed."""
-MAX_SEARCH = 20_000
-"""States that the search for the shortest text of an intersection may visit."""
+MAX_WORK = 100_000
+"""Parts of expressions that the search for an intersection's shortest text may look at: about a second."""
 MAX_STATES = 500_000
 
 _Item = tuple[object, ...]
@@ -38,6 +38,7 @@ class Space:
         self._costs: list[int | None] = []
         self._next: list[dict[int, int]] = []
         self._lowered: dict[Regex, int] = {}
+        self._work = 0
         self._make(("set", 0), False, NEVER)
         self._make(("eps",), True, 0)
 
@@ -92,7 +93,9 @@ class Space:
     def representatives(self, state: int) -> list[int]:
         """One byte of each class of bytes that lead to the same state."""
         classes = [_ALL]
-        for mask in set(self._firsts(state)):
+        masks = list(self._firsts(state))
+        self._work += len(masks)
+        for mask in set(masks):
             classes = [part for c in classes for part in (c & mask, c & ~mask) if part]
         return sorted((c & -c).bit_length() - 1 for c in classes)
 
@@ -130,6 +133,7 @@ class Space:
         stack = list(parts)
         while stack:
             part = stack.pop()
+            self._work += 1
             item = self._items[part]
             if item[0] == "alt":
                 stack += _parts(item)
@@ -166,6 +170,7 @@ class Space:
         return self._make(("both", distinct), nullable, 0 if nullable else None)
 
     def _derive(self, state: int, byte: int) -> int:
+        self._work += 1
         item = self._items[state]
         match item[0]:
             case "set":
@@ -207,6 +212,7 @@ class Space:
         came: dict[int, int] = {}
         queue = [(self._least(start), start)]
         seen: set[int] = set()
+        begun = self._work
         while queue:
             total, state = heapq.heappop(queue)
             if state in seen:
@@ -215,8 +221,8 @@ class Space:
             if self._nullable[state] or self._costs[state] is not None:
                 self._note(state, total, came, reached)
                 return total
-            if len(seen) > MAX_SEARCH:
-                raise TooComplex(f"its shortest text was not found among {MAX_SEARCH} states")
+            if self._work > begun + MAX_WORK:
+                raise TooComplex(f"its shortest text was not found among {len(seen)} states")
             for byte in self.representatives(state):
                 after = self.step(state, byte)
                 done = reached[state] + 1

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gossamer.grammar.automaton import NEVER, TooComplex
 from gossamer.grammar.chars import (
     ANY,
-    Alt,
-    Both,
-    Cat,
     Regex,
     Repeat,
-    chars,
-    optional,
     quoted,
     text,
     without,
@@ -26,6 +19,7 @@ from gossamer.grammar.chars import (
 from gossamer.grammar.document import Document
 from gossamer.grammar.errors import NoValueError, SchemaError
 from gossamer.grammar.flat import Flat, Node, kind_of, merge
+from gossamer.grammar.layout import Lists, Nodes, Object, Property, joined, json_text
 from gossamer.grammar.rules import Grammar, Rules, Symbol, TooLarge
 from gossamer.grammar.scalars import Scalars
 from gossamer.grammar.vocabulary import Vocabulary
@@ -35,31 +29,6 @@ MAX_COUNT = 10_000
 MAX_ENUM_TEXT = 64 * 1024
 """Characters of the values of one enum together."""
 MAX_NAME = 256
-
-Nodes = tuple[Node, ...]
-
-# A line end with its indent, or a space: what printers write; no white space without end.
-_GAP = optional(Alt((text(" "), Cat((text("\n"), Repeat(chars(" "), 0, 40))))))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Property:
-    """A named property: its demands, and whether it must be there."""
-
-    name: str
-    nodes: Nodes
-    required: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Object:
-    """An object's properties in order, and the demands of further ones: ``free``, None for no others."""
-
-    properties: tuple[Property, ...]
-    free: Nodes | None
-    low: int
-    high: int | None
-    key_parts: tuple[Regex, ...] = ()
 
 
 class Builder:
@@ -77,6 +46,7 @@ class Builder:
         self._rules = Rules(vocabulary)
         self._scalars = Scalars(self._rules.space)
         self._document = Document(schema, self._scalars)
+        self._lists = Lists(self._rules, self._value)
         self._known: dict[object, Symbol] = {}
         self._waiting: deque[tuple[Symbol, Nodes, frozenset[str] | None]] = deque()
 
@@ -121,10 +91,10 @@ class Builder:
                     self._rules.add(root, self._rules.words(*filter(None, words)))
                 continue
             parts = self._scalars.string(flat)
-            if self._rules.space.accepts(self._rules.space.state(_both(parts))):
+            if self._rules.space.accepts(self._rules.space.state(joined(parts))):
                 may_be_empty = True
                 parts.append(Repeat(ANY, 1, None))
-            self._rules.add(root, self._spelled(flat, _both(parts)))
+            self._rules.add(root, self._spelled(flat, joined(parts)))
         grammar = self._rules.finish(root, may_be_empty=may_be_empty)
         if grammar.cost >= NEVER:
             raise NoValueError(path, "", "holds for no string")
@@ -178,11 +148,11 @@ class Builder:
                 self._rules.add(rule, self._rules.words(*found))
         if "string" in flat.kinds:
             parts = [quoted(part) for part in self._scalars.string(flat)]
-            self._rules.add(rule, self._spelled(flat, wrapped('"', _both(parts), text('"'))))
+            self._rules.add(rule, self._spelled(flat, wrapped('"', joined(parts), text('"'))))
         if "array" in flat.kinds:
             self._array(rule, flat)
         if "object" in flat.kinds and (shape := self._shape(flat)) is not None:
-            self._object(rule, shape)
+            self._lists.object(rule, shape)
 
     def _spelled(self, flat: Flat, regex: Regex) -> Symbol:
         try:
@@ -213,31 +183,13 @@ class Builder:
         return found
 
     def _array(self, rule: Symbol, flat: Flat) -> None:
-        low, high = flat.min_items, flat.max_items
-        _check_count(flat, minItems=low, maxItems=high)
+        _check_count(flat, minItems=flat.min_items, maxItems=flat.max_items)
         for node in flat.having("uniqueItems"):
-            if node.schema["uniqueItems"] and (high is None or high > 1):
+            if node.schema["uniqueItems"] and (flat.max_items is None or flat.max_items > 1):
                 raise SchemaError(node.path, "uniqueItems", "cannot be enforced for more than one item")
-        rules = self._rules
-        comma, close = self._comma(), rules.spelled(Cat((_GAP, text("]"))))
-        opening = rules.spelled(Cat((text("["), _GAP)))
-        if low == 0:
-            rules.add(rule, rules.words("[]", "[ ]"))
-        # From here on every item is like the one before, and none is counted.
-        same = max(low, *(len(n.schema["prefixItems"]) for n in flat.having("prefixItems")), 0, 1)
-        last = same if high is None else high
-        tails = [rules.rule() for _ in range(last + 1)]
-        if last > 0 or high is None:
-            rules.add(rule, opening, self._value(_item(flat, 0)), tails[min(1, last)])
-        for count in range(1, last + 1):
-            if count >= low:
-                rules.add(tails[count], close)
-            if high is None or count < high:
-                following = tails[min(count + 1, last)]
-                rules.add(tails[count], comma, self._value(_item(flat, count)), following)
-
-    def _comma(self) -> Symbol:
-        return self._rules.spelled(Cat((_GAP, text(","), _GAP)))
+        prefix = max((len(n.schema["prefixItems"]) for n in flat.having("prefixItems")), default=0)
+        items = [_item(flat, index) for index in range(prefix + 1)]
+        self._lists.array(rule, items[:-1], items[-1], low=flat.min_items, high=flat.max_items)
 
     def _shape(self, flat: Flat) -> Object | None:
         """The properties of an object; None where none can satisfy the schema."""
@@ -334,94 +286,6 @@ class Builder:
             return None
         return tuple(nodes) if nodes or not declared else None
 
-    def _object(self, rule: Symbol, shape: Object) -> None:
-        rules = self._rules
-        opening = rules.spelled(Cat((text("{"), _GAP)))
-        num_required = sum(p.required for p in shape.properties)
-        if num_required == 0 and shape.low == 0:
-            rules.add(rule, rules.words("{}", "{ }"))
-        if shape.high == 0:
-            return
-        bounded = shape.high is not None and (shape.free is not None or shape.high < len(shape.properties))
-        counting = bounded or shape.low > num_required
-        tails = _Tails(self, shape, counting)
-        rules.add(rule, opening, tails.at(0, 0, True))
-        tails.work()
-
-    def key(self, name: str) -> Symbol:
-        """A property's name with its colon."""
-        return self._rules.words(json_text(name) + ":", json_text(name) + ": ")
-
-    def free_key(self, shape: Object) -> Symbol:
-        """Any other name with its colon."""
-        parts = [quoted(part) for part in shape.key_parts]
-        return self._rules.spelled(wrapped('"', _both(parts), Cat((text('":'), optional(text(" "))))))
-
-    @property
-    def rules(self) -> Rules:
-        """The rules so far."""
-        return self._rules
-
-    def value(self, nodes: Nodes) -> Symbol:
-        """The rule of a value that meets all nodes."""
-        return self._value(nodes)
-
-    def comma(self) -> Symbol:
-        """What stands between two properties or items."""
-        return self._comma()
-
-
-class _Tails:
-    """What is left of an object after some of its properties."""
-
-    def __init__(self, builder: Builder, shape: Object, counting: bool):
-        self._builder = builder
-        self._shape = shape
-        self._counting = counting
-        self._known: dict[tuple[int, int, bool], Symbol] = {}
-        self._waiting: list[tuple[int, int, bool]] = []
-        self._close = builder.rules.spelled(Cat((_GAP, text("}"))))
-
-    def at(self, index: int, count: int, first: bool) -> Symbol:
-        """The rule after ``index`` properties were written or passed over, ``count`` of them written."""
-        key = (index, count if self._counting else 0, first)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._builder.rules.rule()
-            self._waiting.append(key)
-        return found
-
-    def work(self) -> None:
-        """Make the choices of all rules."""
-        while self._waiting:
-            index, count, first = self._waiting.pop()
-            rule = self._known[index, count, first]
-            if index < len(self._shape.properties):
-                self._named(rule, index, count, first)
-            else:
-                self._end(rule, index, count, first)
-
-    def _named(self, rule: Symbol, index: int, count: int, first: bool) -> None:
-        found = self._shape.properties[index]
-        if not found.required:
-            self._builder.rules.add(rule, self.at(index + 1, count, first))
-        if self._shape.high is None or count < self._shape.high:
-            self._member(
-                rule, self._builder.key(found.name), found.nodes, self.at(index + 1, count + 1, False), first
-            )
-
-    def _end(self, rule: Symbol, index: int, count: int, first: bool) -> None:
-        shape = self._shape
-        if not first and (not self._counting or count >= shape.low):
-            self._builder.rules.add(rule, self._close)
-        if shape.free is not None and (shape.high is None or count < shape.high):
-            key = self._builder.free_key(shape)
-            self._member(rule, key, shape.free, self.at(index, count + 1, False), first)
-
-    def _member(self, rule: Symbol, key: Symbol, nodes: Nodes, rest: Symbol, first: bool) -> None:
-        before = () if first else (self._builder.comma(),)
-        self._builder.rules.add(rule, *before, key, self._builder.value(nodes), rest)
-
 
 _PARTS: dict[str, Sequence[str]] = {
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
@@ -429,20 +293,14 @@ _PARTS: dict[str, Sequence[str]] = {
 }
 
 
-def json_text(value: Any) -> str:
-    """A value as this package writes it: a space after colon and comma, all characters as they are."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _both(parts: Sequence[Regex]) -> Regex:
-    flat: list[Regex] = []
-    for part in parts:
-        flat += part.parts if isinstance(part, Both) else (part,)
-    return flat[0] if len(flat) == 1 else Both(tuple(dict.fromkeys(flat)))
-
-
 def _kind_of_word(word: str) -> str:
     return "null" if word == "null" else "boolean"
+
+
+def _check_count(flat: Flat, **bounds: int | None) -> None:
+    for keyword, bound in bounds.items():
+        if bound is not None and bound > MAX_COUNT:
+            raise SchemaError(flat.path, keyword, f"must be at most {MAX_COUNT}, got {bound}")
 
 
 def _item(flat: Flat, index: int) -> Nodes:
@@ -454,9 +312,3 @@ def _item(flat: Flat, index: int) -> Nodes:
         elif "items" in node.schema:
             found.append(node.child("items"))
     return tuple(found)
-
-
-def _check_count(flat: Flat, **bounds: int | None) -> None:
-    for keyword, bound in bounds.items():
-        if bound is not None and bound > MAX_COUNT:
-            raise SchemaError(flat.path, keyword, f"must be at most {MAX_COUNT}, got {bound}")

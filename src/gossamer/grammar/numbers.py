@@ -16,7 +16,7 @@ MAX_INTEGER_DIGITS = 40
 """Digits of a number without bounds: far more than a double resolves, and still no loop."""
 MAX_FRACTION_DIGITS = 20
 EXACT_DIGITS = 15
-MAX_BOUND_DIGITS = 400
+MAX_BOUND_DIGITS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def between(span: Interval) -> Regex:
     """The numbers of an interval in plain notation, without needless zeros in front; or `NOTHING`.
 
     Raises:
-        ValueError: a bound of more than 400 digits.
+        ValueError: a bound of more than 60 digits.
     """
     for bound in (span.low, span.high):
         if bound is not None and bound and abs(bound.adjusted()) > MAX_BOUND_DIGITS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gossamer.grammar.automaton import NEVER, Space
 from gossamer.grammar.chars import Regex
@@ -14,8 +14,12 @@ Symbol = int
 MAX_SYMBOLS = 60_000
 
 
+MAX_CHAIN = 400
+"""Rules inside of rules: llguidance walks them recursively, and ten times as many exhaust its stack."""
+
+
 class TooLarge(ValueError):
-    """A grammar beyond `MAX_SYMBOLS`."""
+    """A grammar beyond `MAX_SYMBOLS` or `MAX_CHAIN`."""
 
 
 class Rules:
@@ -113,6 +117,8 @@ class Grammar:
                     self.rests.append(tuple(reversed(rests)))
             self.choices.append(tuple(numbers))
         self.cost = 0 if may_be_empty else costs[root]
+        if self._longest_chain() > MAX_CHAIN:
+            raise TooLarge(f"nests more than {MAX_CHAIN} rules in each other")
 
     @property
     def is_only_empty(self) -> bool:
@@ -145,6 +151,41 @@ class Grammar:
             lines.append(f"r{rule}: " + "\n  | ".join(texts))
         lines += [f"T{number}: {self.terminals[number].pattern()}" for number in sorted(terminals)]
         return "\n".join(lines) + "\n"
+
+    def _longest_chain(self) -> int:
+        """Most rules that a walk without visiting one twice can be in at a time, or more.
+
+        Rules that reach each other are counted as if all were in the chain (Tarjan's algorithm).
+        """
+        number: dict[int, int] = {}
+        low: dict[int, int] = {}
+        longest: dict[int, int] = {}
+        open_rules: list[int] = []
+        walk = [(self.root, self._inner(self.root))]
+        while walk:
+            rule, inner = walk[-1]
+            if rule not in number:
+                number[rule] = low[rule] = len(number)
+                open_rules.append(rule)
+            following = next((r for r in inner if r not in number), None)
+            if following is not None:
+                walk.append((following, self._inner(following)))
+                continue
+            walk.pop()
+            reached = self._inner(rule)
+            low[rule] = min([low[rule], *(low[r] for r in reached if r not in longest)])
+            if low[rule] == number[rule]:
+                group = open_rules[open_rules.index(rule) :]
+                del open_rules[-len(group) :]
+                beyond = {r for member in group for r in self._inner(member)} - set(group)
+                depth = len(group) + max((longest[r] for r in beyond), default=0)
+                longest.update(dict.fromkeys(group, depth))
+        return longest[self.root]
+
+    def _inner(self, rule: int) -> Iterator[int]:
+        """The rules that a rule's choices hold."""
+        for sequence in self.choices[rule]:
+            yield from (symbol for symbol in self.sequences[sequence] if symbol >= 0)
 
     def _cost(self, symbol: Symbol, costs: Sequence[int]) -> int:
         return min(NEVER, costs[symbol] if symbol >= 0 else self._terminal_costs[~symbol])

@@ -13,9 +13,10 @@ from gossamer.grammar.rules import Grammar
 class Frame:
     """A rule that was entered at some byte: what comes after it, by sequence, place and outer frame."""
 
-    __slots__ = ("after", "cost")
+    __slots__ = ("after", "cost", "depth")
 
     def __init__(self) -> None:
+        self.depth = 0
         self.after: dict[tuple[int, int, int], tuple[int, int, Frame]] = {}
         self.cost = NEVER
 
@@ -30,15 +31,17 @@ class Place:
     Attributes:
         complete: Whether the text may end here.
         cost: Tokens that suffice to end it, 0 where it is complete.
+        depth: Rules inside of rules here, of the deepest reading.
     """
 
-    __slots__ = ("_grammar", "_readings", "complete", "cost")
+    __slots__ = ("_grammar", "_readings", "complete", "cost", "depth")
 
     def __init__(self, grammar: Grammar, readings: tuple[Reading, ...], complete: bool):
         self._grammar = grammar
         self._readings = readings
         self.complete = complete
         self.cost = 0 if complete else min(map(self._cost, readings), default=NEVER)
+        self.depth = max((frame.depth for *_, frame in readings), default=0)
 
     def step(self, text: bytes) -> Place | None:
         """The place after more bytes; None if no text of the grammar goes on with them."""
@@ -141,7 +144,7 @@ class _Reach:
             self.follow(sequence, at, frame)
 
     def finish(self) -> tuple[Reading, ...]:
-        """The readings, once the new frames' costs are known."""
+        """The readings, once costs and depths of the new frames are known."""
         rests = self._grammar.rests
         changed = True
         while changed:
@@ -151,7 +154,8 @@ class _Reach:
                     (rests[sequence][at] if sequence >= 0 else 0) + outer.cost
                     for sequence, at, outer in frame.after.values()
                 )
-                if cost < frame.cost:
-                    frame.cost = cost
+                depth = 1 + max(outer.depth for _, _, outer in frame.after.values())
+                if cost < frame.cost or depth > frame.depth:
+                    frame.cost, frame.depth = cost, depth
                     changed = True
         return tuple(self._readings.values())

@@ -115,11 +115,11 @@ def parse_messages_request(
     """
     if not isinstance(tree, dict):
         raise RequestError("the body must be a JSON object")
+    if strict_kimi:
+        check_fixed_sampling(tree)
     extra = check_fields(tree, MESSAGES)
     if not isinstance(tree.get("model"), str) or not tree["model"]:
         raise invalid("model", "must be a non-empty string")
-    if strict_kimi:
-        check_fixed_sampling(tree)
     max_tokens = integer(tree, "max_tokens", 1, 2**31)
     if max_tokens is None and not count_only:
         raise invalid("max_tokens", "is missing")

@@ -51,9 +51,10 @@ def _token(token: TokenLogprob) -> dict[str, Any]:
 class ChunkWriter:
     """Turns the events of one answer into ``chat.completion.chunk`` objects, in order."""
 
-    def __init__(self, envelope: Envelope, *, include_usage: bool):
+    def __init__(self, envelope: Envelope, *, include_usage: bool, both_names: bool = False):
         self._envelope = envelope
         self._include_usage = include_usage
+        self._both_names = both_names
         self._usage: Usage | None = None
         self._begun = False
 
@@ -72,6 +73,8 @@ class ChunkWriter:
         delta = _delta(event)
         if delta is None:
             return []
+        if self._both_names and isinstance(event, ReasoningDelta):
+            delta["reasoning"] = event.text
         logprobs = logprobs_body(event.logprobs) if isinstance(event, ContentDelta) else None
         return [*self._role(), self._chunk(delta, None, logprobs)]
 
@@ -133,11 +136,15 @@ class ResponseWriter:
 
 
 class ChatWire:
-    """One answer in OpenAI's chat format; see `gossamer.protocol.wire.Wire`."""
+    """One answer in OpenAI's chat format; see `gossamer.protocol.wire.Wire`.
 
-    def __init__(self, envelope: Envelope, *, include_usage: bool = False):
+    ``both_names`` gives the reasoning as ``reasoning`` too, which clients of some other servers look for.
+    """
+
+    def __init__(self, envelope: Envelope, *, include_usage: bool = False, both_names: bool = False):
         self._envelope = envelope
-        self._chunks = ChunkWriter(envelope, include_usage=include_usage)
+        self._both_names = both_names
+        self._chunks = ChunkWriter(envelope, include_usage=include_usage, both_names=both_names)
 
     def write(self, event: Event) -> bytes:
         """See `gossamer.protocol.wire.Wire.write`."""
@@ -157,7 +164,10 @@ class ChatWire:
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """See `gossamer.protocol.wire.Wire.whole`."""
-        return response_body(self._envelope, completion)
+        body = response_body(self._envelope, completion)
+        if self._both_names:
+            body["choices"][0]["message"]["reasoning"] = completion.reasoning
+        return body
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         """See `gossamer.protocol.wire.Wire.error_body`."""

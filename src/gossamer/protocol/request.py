@@ -107,6 +107,8 @@ def parse(tree: Any, *, passback: Passback = "reject", strict_kimi: bool = False
     """
     if not isinstance(tree, dict):
         raise RequestError("the body must be a JSON object")
+    if strict_kimi:
+        check_fixed_sampling(tree)
     extra = check_fields(tree, CHAT)
     model = tree.get("model")
     if not isinstance(model, str) or not model:
@@ -114,8 +116,6 @@ def parse(tree: Any, *, passback: Passback = "reject", strict_kimi: bool = False
     names: set[str] = set()
     tools = () if tree.get("tools") is None else parse_tools(tree["tools"], "tools", names)
     messages = _messages(tree.get("messages"), names)
-    if strict_kimi:
-        check_fixed_sampling(tree)
     warnings = check_conversation(messages, passback)
     top_k = integer(tree, "top_k", -1, 2**31)
     limit = "max_completion_tokens" if tree.get("max_completion_tokens") is not None else "max_tokens"

@@ -97,11 +97,11 @@ def parse_responses_request(
     """
     if not isinstance(tree, dict):
         raise RequestError("the body must be a JSON object")
+    if strict_kimi:
+        check_fixed_sampling(tree)
     extra = check_fields(tree, RESPONSES)
     if not isinstance(tree.get("model"), str) or not tree["model"]:
         raise invalid("model", "must be a non-empty string")
-    if strict_kimi:
-        check_fixed_sampling(tree)
     tools, custom = _tools(tree.get("tools"))
     names = {tool["function"]["name"] for tool in tools}
     choice = _choice(tree.get("tool_choice"))

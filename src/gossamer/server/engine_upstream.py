@@ -273,6 +273,7 @@ class _Reader:
 
     def __init__(self, request: Request, tokenizer: Tokenizer):
         self._one_call = not request.parallel_tool_calls
+        self._no_call = request.tool_choice == "none"
         self._scanner = StopScanner(request.stop)
         self._logprobs = None if request.logprobs is None else ContentLogprobs(tokenizer)
         self._is_control = tokenizer.is_special
@@ -309,6 +310,10 @@ class _Reader:
                 self.finish = "stop"
             return
         yield from self._held_content()
+        if self._no_call and delta.kind.startswith("tool_call"):
+            # The model was told to make none; where it does all the same, its answer ends.
+            self.finish = "stop"
+            return
         match delta.kind:
             case "reasoning":
                 yield ReasoningDelta(delta.text)

@@ -41,6 +41,7 @@ class FrontOptions:
         drain_s: Seconds that answers in flight are given when the server is asked to end.
         passback: See `gossamer.protocol.request.parse`.
         strict_kimi: The same.
+        both_names: See `gossamer.gateway.app.create_app`.
         max_context: Most tokens of prompt and answer together; None leaves it to the engine.
         log_level: What is logged; see `gossamer.gateway.logs`.
         log_format: How.
@@ -53,6 +54,7 @@ class FrontOptions:
     drain_s: float = process.DRAIN_S
     passback: Passback = "reject"
     strict_kimi: bool = False
+    both_names: bool = False
     max_context: int | None = None
     log_level: str = "info"
     log_format: LogFormat = "text"
@@ -163,6 +165,7 @@ def _app(name: str, loaded: Loaded, front: FrontOptions, settings: ServiceSettin
         max_body_bytes=front.max_body_bytes,
         passback=front.passback,
         strict_kimi=front.strict_kimi,
+        both_names=front.both_names,
         on_close=[loaded.engine.close],
         pages={METRICS_PATH: metrics.page()},
         settings=settings,

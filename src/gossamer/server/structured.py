@@ -17,6 +17,9 @@ from gossamer.grammar.guide import GuideError, Mask
 from gossamer.grammar.vocabulary import Vocabulary
 from gossamer.server.envelope import Choice, End, Exit, Free, Spot, Written
 
+MAX_DEPTH = 256
+"""Rules inside of rules that a text may open, a few for each level of JSON: JSON readers have limits."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
@@ -111,7 +114,7 @@ class StructuredMask:
                 closing = (self._tokens.close,) if self._may_close(spot, state.left) else ()
                 masked = _only(logits, closing)
                 try:
-                    masked[:size] = np.where(state.mask(), logits[:size], -np.inf)
+                    np.copyto(masked[:size], logits[:size], where=state.mask())
                 except GuideError as error:
                     raise EngineError(str(error)) from None
                 return masked
@@ -120,7 +123,13 @@ class StructuredMask:
         """See `gossamer.engine.api.LookaheadMask.allows`."""
         if not isinstance(state.spot, Written):
             return True
-        return state.after(token_id, self._tokens).spot.cost < state.left
+        after = state.after(token_id, self._tokens).spot
+        if after.cost >= state.left:
+            return False
+        if not isinstance(after, Written) or after.place.depth <= MAX_DEPTH:
+            return True
+        # As deep as readers go: from here on only towards the end.
+        return after.cost < state.spot.cost
 
     def narrow(self, state: State, logits: Logits) -> Logits:
         """See `gossamer.engine.api.LookaheadMask.narrow`: the way to the nearest end."""
