@@ -18,7 +18,9 @@ class Repeating:
 
     def batch(self, first_row, num_rows):
         ids = np.stack([(np.arange(48) + first_row + i) % 5 for i in range(num_rows)]).astype(np.int64)
-        return Batch(ids=ids, targets=ids, kinds=("text",) * num_rows)
+        return Batch(
+            ids=ids, targets=ids, decisive=np.zeros(ids.shape, dtype=np.int8), kinds=("text",) * num_rows
+        )
 
 
 @pytest.fixture

@@ -123,6 +123,9 @@ def test_an_export_is_evaluated_from_its_own_files(tmp_path, monkeypatch):
     text = (out / card.CARD_FILE).read_text()
     assert f"| technical | {row['bytes']:,} | {row['bits_per_byte']:.3f} |" in text
     assert result["answers"]["dialogues"] == 2
+    kinds = result["choices"]
+    assert {"tool", "name", "type", "value", "next", "thought", "rest"} <= kinds.keys()
+    assert f"| name | {kinds['name']['right']:.1%} |" in text
 
 
 def test_curve_counts_a_repeated_step_once_and_splits_phases(tmp_path):

@@ -182,6 +182,7 @@ def _evaluation(evaluation: dict | None) -> str:
     lines += [
         f"\nHeld-out dialogues: {loss['sparse']} nats per assistant token, {loss['dense']} with dense "
         f"attention, on {loss['tokens']:,} tokens.\n",
+        *_choices(evaluation.get("choices")),
         f"First answers to {a['dialogues']} held-out dialogues, greedy, nothing constrained:\n",
         "| measure | share |",
         "|---|---:|",
@@ -197,6 +198,20 @@ def _evaluation(evaluation: dict | None) -> str:
         f"{w['real']:.1%} occur in the training text.\n",
     ]
     return "\n".join(lines)
+
+
+def _choices(choices: dict | None) -> list[str]:
+    """Which choices of a call are right when all before them is; older measurements lack them."""
+    if not choices:
+        return []
+    lines = [
+        "Tokens that decide where to copy from, the share it would write itself, all before given:\n",
+        "| token | right | nats | of |",
+        "|---|---:|---:|---:|",
+    ]
+    for kind, row in choices.items():
+        lines.append(f"| {kind} | {row['right']:.1%} | {row['nats']:.3f} | {row['tokens']} |")
+    return [*lines, ""]
 
 
 def _share(share: dict) -> str:

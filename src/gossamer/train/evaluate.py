@@ -21,6 +21,7 @@ from gossamer.train import card, corpus, exam, heldout, textbar
 from gossamer.train.dialogue.generate import Generator
 from gossamer.train.passes import summed_loss
 from gossamer.train.prepare import HELD_OUT_SEED_OFFSET
+from gossamer.train.probe import probe
 from gossamer.train.run import planned
 from gossamer.train.streams import DialogueRows
 
@@ -57,6 +58,9 @@ def evaluate_folder(
     result: dict = {"text": text_bar(load(folder, experts="dense"), tokenizer, data, say)}
     say("dialogues: loss")
     result["dialogue_loss"] = dialogue_losses(model, DialogueRows(generator, tokenizer, plan.length))
+    say("dialogues: which choices are right")
+    held_out = DialogueRows(generator, tokenizer, plan.length)
+    result["choices"] = probe(lambda ids: model(ids), held_out, DIALOGUE_ROWS)
     say(f"dialogues: {num_dialogues} answers")
     result["answers"] = answers(model, tokenizer, generator, num_dialogues)
     say("words")
@@ -93,7 +97,7 @@ def dialogue_losses(model: Transformer, rows: DialogueRows) -> dict:
     sums = {"sparse": 0.0, "dense": 0.0}
     asked = 0
     for number in range(DIALOGUE_ROWS):
-        ids, targets = (torch.from_numpy(part)[None] for part in rows.row(number))
+        ids, targets = (torch.from_numpy(part)[None] for part in rows.row(number)[:2])
         asked += int((targets >= 0).sum())
         for mode in ("sparse", "dense"):
             sums[mode] += float(summed_loss(model(ids, attention_mode=mode), targets))

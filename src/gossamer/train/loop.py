@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -191,11 +192,14 @@ class Trainer:
 
     def _jobs(self, phase: Phase, batch: Batch, with_kl: bool) -> list[Job]:
         plan = self.plan
-        asked = max(1, int((batch.targets >= 0).sum()))
+        weights = self._weights(batch)
+        asked = max(1.0, float(weights.sum()))
+        same = plan.decisive_weight == 1 or not batch.decisive.any()
         return [
             Job(
                 ids=torch.from_numpy(batch.ids[start : start + plan.micro_rows]),
                 targets=torch.from_numpy(batch.targets[start : start + plan.micro_rows]),
+                weights=None if same else torch.from_numpy(weights[start : start + plan.micro_rows]),
                 scale=1 / asked,
                 kl_scale=plan.micro_rows / plan.batch_rows if with_kl else None,
                 mode=phase.attention,
@@ -204,13 +208,19 @@ class Trainer:
             for start in range(0, plan.batch_rows, plan.micro_rows)
         ]
 
+    def _weights(self, batch: Batch) -> np.ndarray:
+        """[B, T] float32: what each target counts in the loss, zero where nothing is asked."""
+        asked = (batch.targets >= 0).astype(np.float32)
+        return np.where(batch.decisive > 0, self.plan.decisive_weight * asked, asked).astype(np.float32)
+
     def _by_kind(self, kinds: dict[str, list[float]], batch: Batch, number: int, loss: float) -> None:
         """Add a micro-batch's loss to its kind of data, where all its rows are of one kind."""
         rows = slice(number * self.plan.micro_rows, (number + 1) * self.plan.micro_rows)
         if len(set(batch.kinds[rows])) == 1:
+            weights = self._weights(batch)
             entry = kinds.setdefault(batch.kinds[rows][0], [0.0, 0.0])
-            entry[0] += loss * int((batch.targets >= 0).sum())
-            entry[1] += int((batch.targets[rows] >= 0).sum())
+            entry[0] += loss * float(weights.sum())
+            entry[1] += float(weights[rows].sum())
 
     def _balance(self, loads: dict[int, Tensor], rate: float) -> None:
         """Raise the selection bias of experts below the mean load, lower the others; no auxiliary loss."""

@@ -29,7 +29,8 @@ class Job:
     Attributes:
         ids: [B, T] int64.
         targets: [B, T] int64, -100 where nothing is asked.
-        scale: factor of the summed cross entropy, one over the asked tokens of the whole batch.
+        weights: [B, T] float32, of each target in the sum; None where all count alike.
+        scale: factor of the summed cross entropy, one over the asked weight of the whole batch.
         kl_scale: factor of the indexers' loss, or None when they do not learn in this step.
         mode: attention.
         trunk: whether the cross entropy's gradient is wanted.
@@ -37,6 +38,7 @@ class Job:
 
     ids: Tensor
     targets: Tensor
+    weights: Tensor | None = None
     scale: float
     kl_scale: float | None
     mode: AttentionMode
@@ -102,7 +104,7 @@ class TorchPasses:
         fast = "AVX512" in torch.backends.cpu.get_cpu_capability()
         with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False, enabled=fast):
             logits = self._model(job.ids, attention_mode=job.mode, trace=trace)
-        loss = summed_loss(logits, job.targets) * job.scale
+        loss = summed_loss(logits, job.targets, job.weights) * job.scale
         kl = torch.zeros(())
         if job.kl_scale is not None:
             kl = torch.stack(list(trace.indexer_losses.values())).sum() * job.kl_scale
@@ -151,7 +153,7 @@ class FusedPasses:
             expert_weights=self._expert_weights,
         )
         wanted = [self._stand_ins.get(id(p), p) for p in wanted]
-        loss = self._network.loss_sum(self._model, job.ids, job.targets, ask) * job.scale
+        loss = self._network.loss_sum(self._model, job.ids, job.targets, ask, job.weights) * job.scale
         kl = torch.zeros(())
         if job.kl_scale is not None:
             kl = torch.stack(list(ask.indexer_losses.values())).sum() * job.kl_scale
@@ -166,9 +168,18 @@ class FusedPasses:
         )
 
 
-def summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy in float32, summed over the targets [B, T] that are not -100; there may be none."""
+def summed_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Cross entropy in float32, summed over the targets [B, T] that are not -100; there may be none.
+
+    Args:
+        logits: [B, T, V].
+        targets: [B, T] int64.
+        weights: [B, T], of each target in the sum.
+    """
     asked = targets >= 0
+    if weights is not None:
+        losses = F.cross_entropy(logits[asked].float(), targets[asked], reduction="none")
+        return (losses * weights[asked]).sum()
     if bool(asked.all()):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
     return F.cross_entropy(logits[asked].float(), targets[asked], reduction="sum")

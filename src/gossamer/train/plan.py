@@ -66,6 +66,8 @@ class Plan:
     """Kinds of rows in the text stage; the copying drills and some dialogues, learned whole, start early."""
     dialogue_stage: tuple[tuple[str, float], ...] = (("text", 0.3), ("drill", 0.05), ("dialogue", 0.65))
     """Kinds of rows in the dialogue stage."""
+    decisive_weight: float = 1.0
+    """What a token that decides where to copy from counts in the loss (`dialogue/decisive.py`)."""
     start_from: str | None = None
     """Name of the export whose weights the run began with; None for random ones."""
     grafted: bool = False
@@ -80,6 +82,10 @@ class Plan:
         if self.batch_rows % self.micro_rows:
             raise TrainError(
                 f"batch_rows {self.batch_rows} is not a multiple of micro_rows {self.micro_rows}"
+            )
+        if self.decisive_weight <= 0:
+            raise TrainError(
+                f"decisive_weight {self.decisive_weight} is not above zero; 1 weighs all tokens alike"
             )
         if not self.phases or any(phase.budget <= 0 for phase in self.phases):
             raise TrainError("every phase needs a budget above zero; give more --minutes or --tokens")

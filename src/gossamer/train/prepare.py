@@ -11,6 +11,7 @@ from pathlib import Path
 from gossamer.text.tokenizer import RANKS_FILE, Tokenizer
 from gossamer.train import corpus, heldout, overlap, sources, vocab
 from gossamer.train.dialogue.generate import Generator
+from gossamer.train.dialogue.lookup import Lookups
 from gossamer.train.dialogue.remembering import Remembering
 from gossamer.train.dialogue.values import WORDS
 from gossamer.train.document import Document
@@ -129,6 +130,7 @@ def rows(prepared: Prepared, plan: Plan, seed: int) -> dict[str, RowSource]:
         "drill": DrillRows(Drills(seed, prepared.words), tokenizer, length),
         "easy drill": DrillRows(Drills(seed + 1, prepared.words, 0.3), tokenizer, length),
         "dialogue": DialogueRows(generator, tokenizer, length),
+        "look-up": DialogueRows(Lookups(seed, prepared.words), tokenizer, length),
         "easy dialogue": DialogueRows(
             Generator(seed + 2, prepared.glossary, words=prepared.words, difficulty=EASY),
             tokenizer,

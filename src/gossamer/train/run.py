@@ -77,7 +77,7 @@ def open_run(
 def graft_rows(prepared: Prepared, plan: Plan) -> Tensor:
     """Rows [B, T] of every kind that the grafted parts shall serve."""
     kinds = rows(prepared, plan, plan.seed + GRAFT_SEED_OFFSET)
-    found = [kinds[kind].row(i)[0] for kind, count in GRAFT_ROWS for i in range(count)]
+    found = [kinds[kind].row(i).ids for kind, count in GRAFT_ROWS for i in range(count)]
     return torch.from_numpy(np.stack(found))
 
 

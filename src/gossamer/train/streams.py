@@ -10,13 +10,14 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from gossamer.text import specials
 from gossamer.text.tokenizer import Tokenizer
-from gossamer.train.dialogue.generate import Generator
+from gossamer.train.dialogue import decisive
+from gossamer.train.dialogue.generate import Dialogue
 from gossamer.train.document import Document
 from gossamer.train.drill import Drills
 
@@ -32,11 +33,30 @@ REPEATED_SHARE = 0.65
 """Of the spans of a copying row."""
 
 
+class Row(NamedTuple):
+    """One row of training data."""
+
+    ids: np.ndarray
+    """[T] int64."""
+    targets: np.ndarray
+    """[T] int64, the next token; -100 where nothing is asked."""
+    decisive: np.ndarray
+    """[T] int8, what each target decides: an index into `decisive.KINDS`."""
+
+
 class RowSource(Protocol):
     """Rows by number."""
 
-    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and targets [T]."""
+    def row(self, number: int) -> Row:
+        """Row `number`, of T tokens."""
+        ...
+
+
+class Dialogues(Protocol):
+    """Dialogues by number."""
+
+    def dialogue(self, index: int) -> Dialogue:
+        """Dialogue number `index`."""
         ...
 
 
@@ -48,6 +68,8 @@ class Batch:
     """[B, T] int64."""
     targets: np.ndarray
     """[B, T] int64, the next token; -100 where nothing is asked."""
+    decisive: np.ndarray
+    """[B, T] int8, what each target decides: an index into `decisive.KINDS`."""
     kinds: tuple[str, ...]
     """What each row is, by the name of its stream."""
 
@@ -90,8 +112,8 @@ class TextRows:
         self._schedule = np.zeros(0, dtype=np.int64)
         self._ranks = np.zeros(0, dtype=np.int64)
 
-    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and targets [T] of row `number`."""
+    def row(self, number: int) -> Row:
+        """Row `number`, of T tokens."""
         self._extend(number + 1)
         name = self._names[self._schedule[number]]
         order = self._orders[name]
@@ -101,7 +123,7 @@ class TextRows:
             piece = np.concatenate(
                 [piece, self._arrays[name][: self._length + 1 - len(piece)].astype(np.int64)]
             )
-        return piece[:-1], piece[1:]
+        return _plain(piece[:-1], piece[1:])
 
     def _extend(self, count: int) -> None:
         """Which category each row takes and how many rows of it came before; grown in blocks."""
@@ -119,7 +141,7 @@ class TextRows:
 class DialogueRows:
     """Rows of whole dialogues, separated by the document end; targets are the assistant's own tokens."""
 
-    def __init__(self, generator: Generator, tokenizer: Tokenizer, length: int, *, everything: bool = False):
+    def __init__(self, generator: Dialogues, tokenizer: Tokenizer, length: int, *, everything: bool = False):
         self._generator = generator
         self._tokenizer = tokenizer
         self._length = length
@@ -127,10 +149,11 @@ class DialogueRows:
         self._end = tokenizer.special(specials.EOS)
         self._pad = tokenizer.special(specials.PAD)
 
-    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and targets [T] of row `number`."""
+    def row(self, number: int) -> Row:
+        """Row `number`, of T tokens."""
         ids: list[int] = []
         flags: list[bool] = []
+        kinds: list[int] = []
         room = self._length + 1
         for offset in range(DIALOGUES_PER_ROW):
             rendered = self._generator.dialogue(number * DIALOGUES_PER_ROW + offset).render(self._tokenizer)
@@ -139,14 +162,16 @@ class DialogueRows:
                 continue
             ids += [*rendered.ids, self._end][:left]
             flags += [*rendered.generated, False][:left]
+            kinds += [*decisive.kinds(rendered, self._tokenizer), 0][:left]
             if len(ids) >= room:
                 break
         real = len(ids)
         ids += [self._pad] * (room - real)
         flags += [False] * (room - real)
+        kinds += [0] * (room - real)
         row = np.array(ids, dtype=np.int64)
         asked = np.arange(room) < real if self._everything else np.array(flags)
-        return row[:-1], np.where(asked, row, -100)[1:]
+        return Row(row[:-1], np.where(asked, row, -100)[1:], np.array(kinds, dtype=np.int8)[1:])
 
 
 class DrillRows:
@@ -158,8 +183,8 @@ class DrillRows:
         self._length = length
         self._end = tokenizer.special(specials.EOS)
 
-    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and targets [T] of row `number`."""
+    def row(self, number: int) -> Row:
+        """Row `number`, of T tokens."""
         ids: list[int] = []
         asked: list[bool] = []
         offset = 0
@@ -172,7 +197,7 @@ class DrillRows:
             asked.append(False)
             offset += 1
         row = np.array(ids[: self._length + 1], dtype=np.int64)
-        return row[:-1], np.where(asked[: self._length + 1], row, -100)[1:]
+        return _plain(row[:-1], np.where(asked[: self._length + 1], row, -100)[1:])
 
 
 class CopyRows:
@@ -195,8 +220,8 @@ class CopyRows:
         self._seed = seed
         self._num_ranks = num_ranks
 
-    def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and targets [T] of row `number`."""
+    def row(self, number: int) -> Row:
+        """Row `number`, of T tokens."""
         rng = np.random.default_rng([self._seed, 91, number])
         ids: list[np.ndarray] = []
         asked: list[np.ndarray] = []
@@ -216,7 +241,7 @@ class CopyRows:
             asked.append(flags)
             room -= len(span)
         row = np.concatenate(ids)[: self._length + 1]
-        return row[:-1], np.where(np.concatenate(asked)[: self._length + 1], row, -100)[1:]
+        return _plain(row[:-1], np.where(np.concatenate(asked)[: self._length + 1], row, -100)[1:])
 
     @staticmethod
     def _part(rng: np.random.Generator, span: np.ndarray) -> np.ndarray:
@@ -248,17 +273,23 @@ class MixedRows:
         self._shares = [share for _, share in streams.values() if share > 0]
         self._seed = seed
 
-    def row(self, number: int) -> tuple[str, np.ndarray, np.ndarray]:
-        """Name of the stream, ids and targets [T] of row `number`."""
+    def row(self, number: int) -> tuple[str, Row]:
+        """Name of the stream and the row, of T tokens."""
         rng = random.Random(f"{self._seed}/mix/{number}")
         (name,) = rng.choices(list(self._streams), self._shares)
-        return name, *self._streams[name].row(number)
+        return name, self._streams[name].row(number)
 
     def batch(self, first_row: int, num_rows: int) -> Batch:
         """Rows first_row .. first_row + num_rows - 1."""
         rows = [self.row(first_row + i) for i in range(num_rows)]
         return Batch(
-            ids=np.stack([ids for _, ids, _ in rows]),
-            targets=np.stack([targets for _, _, targets in rows]),
-            kinds=tuple(name for name, _, _ in rows),
+            ids=np.stack([row.ids for _, row in rows]),
+            targets=np.stack([row.targets for _, row in rows]),
+            decisive=np.stack([row.decisive for _, row in rows]),
+            kinds=tuple(name for name, _ in rows),
         )
+
+
+def _plain(ids: np.ndarray, targets: np.ndarray) -> Row:
+    """A row without a call in it."""
+    return Row(ids, targets, np.zeros(len(ids), dtype=np.int8))

@@ -92,3 +92,20 @@ def test_an_architecture_it_does_not_compute_is_refused():
     model = Transformer(presets.load("debug"), experts="packed", seed=None)
     with pytest.raises(TrainError, match="dense experts"):
         network.check(model)
+
+
+def test_weighted_targets_give_the_same_loss_and_gradients_as_the_models():
+    model, ids, targets = make("debug", 2, 50)
+    weights = torch.where(torch.rand(2, 50) < 0.3, 8.0, 1.0)
+    named = [p for n, p in model.named_parameters() if p.requires_grad and "indexer" not in n]
+    expected = summed_loss(model(ids, attention_mode="dense"), targets, weights)
+    got = network.loss_sum(model, ids, targets, network.Ask(mode="dense"), weights)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-3)
+    for a, b in zip(
+        torch.autograd.grad(got, named, allow_unused=True),
+        torch.autograd.grad(expected, named, allow_unused=True),
+        strict=True,
+    ):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-4)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gossamer.text.chat import Rendered, render
 from gossamer.text.tokenizer import Tokenizer
+from gossamer.text.xtml import compact_json
 from gossamer.train.dialogue import values
 from gossamer.train.dialogue.schema import Task, Tool, fill, spoken
 from gossamer.train.dialogue.values import Draw
@@ -132,7 +133,7 @@ class Scene:
     def report(self, tasks: Sequence[Task], outcomes: Sequence[dict[str, Any]]) -> None:
         """The assistant tells what the tools gave."""
         answers = [answer(self.rng, task, outcome) for task, outcome in zip(tasks, outcomes, strict=True)]
-        shown = [f"{key} = {spoken(value)}" for outcome in outcomes for key, value in outcome.items()]
+        shown = [f"{key}={spoken(value)}" for outcome in outcomes for key, value in outcome.items()]
         names = " and ".join([task.tool.name for task in tasks])
         fields = ", ".join(dict.fromkeys(key for outcome in outcomes for key in outcome))
         self.say(
@@ -163,17 +164,19 @@ class Scene:
 
 
 def call_thoughts(tasks: Sequence[Task], effort: str | None) -> str:
-    """Low names the tool, high also the arguments, max writes each with its value."""
-    if effort == "low":
-        return f"Call {', '.join([task.tool.name for task in tasks])}."
+    """Low names the tool, high also the arguments; max lists what the schema requires, then each value."""
     lines = []
     for task in tasks:
-        if effort == "high":
-            lines.append(f"{task.tool.name} fits. Call it with {', '.join(task.arguments())}.")
-            continue
-        lines.append(f"{task.tool.name} fits best.")
-        lines += [f"{key} = {spoken(value)}" for key, value in task.arguments().items()]
-        lines.append(f"These are all the values there are for it. Call {task.tool.name}.")
+        # Names and values stand as their ids do in the schema and in the call: no space before them.
+        if effort == "low":
+            lines.append(f"{task.tool.name} fits.")
+        elif effort == "high":
+            lines.append(f"{task.tool.name} fits. Call it with {compact_json(list(task.arguments()))}.")
+        else:
+            # Copied from one place of the schema, the list is then the plan for the lines below it.
+            lines.append(f"{task.tool.name} needs {compact_json(list(task.tool.required))}.")
+            lines += [f"{key}={spoken(value)}" for key, value in task.arguments().items()]
+            lines.append("No other value is told for it.")
     return "\n".join(lines)
 
 

@@ -61,11 +61,16 @@ class Tool:
         """The tool as the OpenAI API takes it."""
         properties = {p.name: p.schema() for p in self.parameters}
         parameters: dict[str, Any] = {"type": "object", "properties": properties}
-        parameters["required"] = [p.name for p in self.parameters if p.required]
+        parameters["required"] = list(self.required)
         function: dict[str, Any] = {"name": self.name, "parameters": parameters}
         if self.about:
             function["description"] = self.about
         return {"type": "function", "function": function}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the required parameters, as the schema lists them."""
+        return tuple(p.name for p in self.parameters if p.required)
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name."""
@@ -89,12 +94,14 @@ class Task:
     """Which way of asking was taken."""
 
     def arguments(self) -> dict[str, Any]:
-        """Argument name -> value, in the order in which the request tells them.
+        """Argument name -> value: the required ones as the schema lists them, then the others as told.
 
-        What comes next is then what follows in the request; in the schema's order it would have to be chosen
-        among all parameters, told and untold, which nano did not learn.
+        The schema's list says what comes next, and where the required ones end; in the order of the request
+        it would follow from wherever the last value stood there, which nano did not learn.
         """
-        return dict(self.values)
+        required = [name for name in self.tool.required if name in self.values]
+        others = [name for name in self.values if name not in required]
+        return {name: self.values[name] for name in (*required, *others)}
 
     def call(self, call_id: str) -> dict[str, Any]:
         """The tool call as the OpenAI API writes it."""

@@ -81,10 +81,27 @@ def check(model: Transformer) -> None:
         raise TrainError(f"the fused training kernels need {', '.join(missing)}; train with --kernels torch")
 
 
-def loss_sum(model: Transformer, ids: Tensor, targets: Tensor, ask: Ask) -> Tensor:
-    """Cross entropy in float32, summed over the targets [B, T] that are not -100; ids [B, T] int64."""
-    h = hidden(model, ids, ask)
-    return head_loss(h.flatten(0, 1), model.lm_head.weight, targets.flatten())
+def loss_sum(
+    model: Transformer, ids: Tensor, targets: Tensor, ask: Ask, weights: Tensor | None = None
+) -> Tensor:
+    """Cross entropy in float32, summed over the targets [B, T] that are not -100; ids [B, T] int64.
+
+    Args:
+        model: whose loss is wanted.
+        ids: [B, T] int64.
+        targets: [B, T] int64.
+        ask: what the pass shall do.
+        weights: [B, T], of each target in the sum; few different ones, as each is a call of the kernel.
+    """
+    h, target = hidden(model, ids, ask).flatten(0, 1), targets.flatten()
+    if weights is None:
+        return head_loss(h, model.lm_head.weight, target)
+    weight, asked = weights.flatten(), target >= 0
+    total = (h * 0.0).sum()  # a gradient for every row, also where nothing is asked
+    for value in weight[asked].unique():
+        own = asked & (weight == value)
+        total = total + head_loss(h[own], model.lm_head.weight, target[own]) * value
+    return total
 
 
 def logits(model: Transformer, ids: Tensor, ask: Ask) -> Tensor:
