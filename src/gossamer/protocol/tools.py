@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gossamer.protocol.errors import RequestError, invalid
+from gossamer.protocol.schemas import check_schema
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
@@ -59,6 +60,8 @@ def _tool_name(tool: Any, at: str) -> str:
         isinstance(parameters, dict) and parameters.get("type", "object") == "object"
     ):
         raise invalid(f"{at}.function.parameters", "must be a JSON Schema whose type is object")
+    if parameters is not None:
+        check_schema(parameters, f"{at}.function.parameters")
     return name
 
 
