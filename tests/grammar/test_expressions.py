@@ -98,6 +98,17 @@ def test_ecma_spellings():
     assert space.matches(pattern.parse(""), "anything\n")
 
 
+@pytest.mark.parametrize("source", [f for c in "sSdDwW" for f in (f"\\{c}", f"[^\\{c}]", f"[^a\\{c}]")])
+def test_a_class_holds_only_what_every_validator_counts_in(source):
+    """Some validators read the classes as ASCII, some as Unicode: a character must pass both."""
+    everything = "".join(chr(c) for c in range(0x20000) if not 0xD800 <= c <= 0xDFFF)
+    accepted = set(re.findall(source, everything)) & set(re.findall(source, everything, re.ASCII))
+    (found,) = pattern.parse(f"^{source}$").parts
+    ours = {c for low, high in found.ranges for c in map(chr, range(low, min(high, 0x1FFFF) + 1))}
+    assert ours
+    assert ours <= accepted
+
+
 CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER
 
 

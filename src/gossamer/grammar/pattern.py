@@ -172,10 +172,10 @@ class _Parser:
         self._depth -= 1
         return body
 
-    def _escape(self) -> Chars:
+    def _escape(self, *, excluded: bool = False) -> Chars:
         char = self._next()
         if char in "dwsDWS":
-            return _class_of(char)
+            return _anyones(char) if excluded else _class_of(char)
         if char in "pP":
             raise PatternError(f"has \\{char}, a Unicode property, which is not supported")
         if char in "bB":
@@ -220,10 +220,10 @@ class _Parser:
         negative = self._take("^")
         spans: list[tuple[int, int]] = []
         while not self._take("]"):
-            first = self._member()
+            first = self._member(excluded=negative)
             if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
-                last = self._member()
+                last = self._member(excluded=negative)
                 low, high = _single(first), _single(last)
                 if low > high:
                     raise PatternError(f"has a range in the wrong order: {chr(low)}-{chr(high)}")
@@ -233,14 +233,14 @@ class _Parser:
         found = minus(chars(*spans), chars((0xD800, 0xDFFF)))
         return negated(found) if negative else found
 
-    def _member(self) -> Chars:
+    def _member(self, *, excluded: bool) -> Chars:
         char = self._next()
         if char != "\\":
             return chars(_usable(char))
         if self._peek() == "b":
             self._at += 1
             return chars("\b")
-        return self._escape()
+        return self._escape(excluded=excluded)
 
     def _next(self) -> str:
         if self._at >= len(self._text):
@@ -275,6 +275,7 @@ def _single(part: Chars) -> int:
 
 
 def _class_of(char: str) -> Chars:
+    """Characters that are in the class by everyone's count: validators differ on what is beyond ASCII."""
     match char:
         case "d":
             return DIGIT
@@ -286,6 +287,12 @@ def _class_of(char: str) -> Chars:
             return minus(ANY, _ALL_SPACES)
         case _:
             return _complement(char)
+
+
+def _anyones(char: str) -> Chars:
+    """Characters that are in the class by anyone's count: what a negated class must leave out."""
+    opposite = char.upper() if char.islower() else char.lower()
+    return minus(ANY, _class_of(opposite))
 
 
 @cache
