@@ -23,7 +23,6 @@ from gossamer.engine.native_runner import build, fit
 from gossamer.engine.settings import CacheSettings, EngineSettings
 from gossamer.gateway.app import create_app
 from gossamer.gateway.upstream import Context
-from gossamer.images.errors import ImageError
 from gossamer.images.patches import prepare
 from gossamer.images.rules import ImageRules
 from gossamer.kernels.random_weights import random_weights
@@ -260,7 +259,7 @@ def test_a_fetcher_reads_what_is_no_data_url():
     async def fetch(address):
         asked.append(address)
         if address.endswith("gone.png"):
-            raise ImageError("could not be fetched: 404")
+            raise RequestError("could not be fetched: 404", code="media_unavailable")
         return data
 
     engine = ScriptedEngine(speech(TOKENIZER, SAID))
@@ -270,7 +269,7 @@ def test_a_fetcher_reads_what_is_no_data_url():
     assert asked == ["https://example.com/a.png"]
     np.testing.assert_array_equal(engine.embeddings[0].rows, rows_of(data))
     image["image_url"]["url"] = "https://example.com/gone.png"
-    with pytest.raises(RequestError, match=r"content\[0\]\.image_url could not be fetched: 404"):
+    with pytest.raises(RequestError, match=r"content\[0\]\.image_url: could not be fetched: 404"):
         ask(upstream, [{"role": "user", "content": [image]}])
 
 

@@ -233,3 +233,11 @@ def test_one_conversation_in_three_formats_is_one_prompt(url):
         "incomplete",
         {"reason": "max_output_tokens"},
     )
+
+
+def test_a_media_host_that_cannot_be_meant_stops_the_start():
+    command = [GOSSAMER, "serve", "debug", "--port", "0", "--allow-media-host", "example.com/pictures"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1
+    assert "'example.com/pictures' is no media host; write HOST" in done.stderr
+    assert "loading" not in done.stderr

@@ -30,6 +30,8 @@ class FrontFlags:
         api_keys: The file of keys; only who brings one is served. It may change while the server runs.
         allow_public_without_keys: Serve everybody who can reach an address that other machines reach.
         allow_origin: A web page's origin, such as https://chat.example, whose scripts may read the answers.
+        allow_media_host: A host that images may be fetched from by URL, as HOST, HOST:PORT or, inside a
+            private network, HOST=ADDRESS; https unless http:// stands before it. Others are refused.
         max_body_mib: The largest request in MiB.
         drain: Seconds that answers in flight are given to end when the server is asked to stop; a second
             Ctrl-C ends them at once.
@@ -44,6 +46,7 @@ class FrontFlags:
     api_keys: Path | None = None
     allow_public_without_keys: bool = False
     allow_origin: list[str] | None = None
+    allow_media_host: list[str] | None = None
     max_body_mib: int = 64
     drain: float = 30.0
 
@@ -55,6 +58,7 @@ class FrontFlags:
             api_keys=self.api_keys,
             allow_public=self.allow_public_without_keys,
             allow_origins=tuple(self.allow_origin or ()),
+            media_hosts=tuple(self.allow_media_host or ()),
             max_body_bytes=self.max_body_mib << 20,
             drain_s=self.drain,
             passback=self.passback,

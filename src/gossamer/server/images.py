@@ -34,7 +34,7 @@ KEPT_BYTES = 64 << 20
 DIGEST_BYTES = 32
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Gets the bytes behind a URL that is no data URL; raises `ImageError` where it may not or cannot."""
+"""Gets the bytes behind a URL that is no data URL; raises `RequestError` where it may not or cannot."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,15 @@ class ImageEncoder:
             else:
                 raise ImageError(
                     f"is a {_scheme(image.url)} URL, and this server reads images from data URLs only: "
-                    "send data:image/<type>;base64,<data>"
+                    "send data:image/<type>;base64,<data>, or have the operator name its host with "
+                    "--allow-media-host"
                 )
             width, height = await loop.run_in_executor(self._reader, probe, data)
             size = fit(self._rules, width, height)
         except ImageError as error:
             raise _refused(image.where, error) from None
+        except RequestError as error:
+            raise RequestError(f"{image.where}: {error}", param=image.where, code=error.code) from None
         digest = blake2b(data, digest_size=DIGEST_BYTES).digest()
         return ReadImage(data=data, digest=digest, size=size, where=image.where)
 

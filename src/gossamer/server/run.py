@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gossamer.gateway import process
 from gossamer.gateway.app import MAX_BODY_BYTES, create_app
 from gossamer.gateway.keys import KeyRing
+from gossamer.gateway.media import MediaFetcher
 from gossamer.gateway.service import ServiceSettings, is_loopback
 from gossamer.protocol.request import Passback
 from gossamer.server.metrics import PATH as METRICS_PATH
@@ -37,6 +38,7 @@ class FrontOptions:
         api_keys: Their file; None serves everybody.
         allow_public: Serve everybody even where other machines reach the server.
         allow_origins: Web pages that may read answers.
+        media_hosts: Where images may be fetched from; see `gossamer.gateway.media.MediaHost`.
         max_body_bytes: Of one request.
         drain_s: Seconds that answers in flight are given when the server is asked to end.
         passback: See `gossamer.protocol.request.parse`.
@@ -50,6 +52,7 @@ class FrontOptions:
     api_keys: Path | None = None
     allow_public: bool = False
     allow_origins: tuple[str, ...] = ()
+    media_hosts: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
     drain_s: float = process.DRAIN_S
     passback: Passback = "reject"
@@ -118,10 +121,12 @@ def serve(
     Raises:
         gossamer.gateway.process.ServeError: port taken, an unknown log level, or strangers would be let in.
         gossamer.gateway.keys.KeyFileError: the keys cannot be read.
+        gossamer.gateway.media.MediaHostError: a media host cannot be meant so.
         gossamer.errors.GossamerError: the model cannot be loaded.
     """
     process.configure_logging(front.log_level, front.log_format)
     settings = front.settings(host)
+    fetch = MediaFetcher.of(front.media_hosts).body if front.media_hosts else None
     with process.bind(host, port) as sock:
         process.say(f"loading {model}")
         # Only now: a taken port should be told at once.
@@ -140,15 +145,17 @@ def serve(
             spill_bytes=SPILL_BYTES if spill_bytes is None else spill_bytes,
             instructions=instructions,
         )
-        loaded = load(
-            model, seed=seed, resources=resources, warn=lambda text: process.say(f"WARNING: {text}")
-        )
+        loaded = load(model, seed=seed, resources=resources, fetch=fetch, warn=_warn)
         name = served_model_name or loaded.name
         app = _app(name, loaded, front, settings)
         ready = f"serving {name} at {process.address(sock)} (Ctrl-C stops)"
         process.run(app, sock, on_ready=lambda: process.say(ready), drain_s=front.drain_s)
     process.say("stopped")
     return 0
+
+
+def _warn(text: str) -> None:
+    process.say(f"WARNING: {text}")
 
 
 def _app(name: str, loaded: Loaded, front: FrontOptions, settings: ServiceSettings) -> Starlette:
